@@ -1,0 +1,171 @@
+"""The contract of a lock engine, and the errors that all of them share.
+
+An engine keeps locks somewhere: a holder, a queue of waiters and a fencing token a lock. The core decides when to
+try, wait, renew and give up; an engine only answers. Every engine keeps these promises, and the contract suite in
+tests/ holds each of them to it on a real server:
+
+* at most one unexpired grant of a lock at any time, judged by the server's clock, never by a client's wall clock;
+* renew and release compare the owner and act in one atomic step;
+* tokens of one lock strictly grow, over release, expiry, crash and restart;
+* nothing is stored without an expiry, and nothing is left behind but one bounded record a lock;
+* every call ends within its time-out, by an answer or by an error of this file.
+
+An engine is used by one thread at a time. All clock values are seconds of CLOCK_BOOTTIME on this machine.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Literal, Protocol, Self
+
+Safety = Literal["efficiency", "correctness"]
+
+
+class DistlockError(Exception):
+    """Root of the family. The message is one line for the user and names the lock, the value or the server."""
+
+
+class Busy(DistlockError):
+    """Somebody else holds the lock and the time to wait for it is over."""
+
+
+class Unavailable(DistlockError):
+    """The engine cannot answer now. ``permanent`` says that trying again without a repair is useless."""
+
+    def __init__(self, message: str, *, permanent: bool = False) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+
+
+class Refused(DistlockError):
+    """The engine answered and said no: login, permission, or a safety class it does not have."""
+
+
+class ConfigurationError(DistlockError):
+    """A backend URL or a setting that cannot work as written."""
+
+
+class LeaseLost(DistlockError):
+    """The engine says that this owner does not hold the lock (any more): final, whatever comes later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who holds or waits, as operators see it. ``pid`` is the supervisor's; ``command`` is argv[0] only."""
+
+    owner: str
+    host: str
+    pid: int
+    user: str
+    command: str
+    label: str | None
+    since: float
+    """Wall clock (Unix time) of the grant or of queueing. Shown to people, never compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    name: str
+    ttl: float
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A lease. It ends no earlier than ``valid_from + ttl``: ``valid_from`` is the instant BEFORE the last answered
+    request that restarted the server's count was sent."""
+
+    name: str
+    owner: str
+    token: int | None
+    ttl: float
+    valid_from: float
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """One lock as the engine sees it now. A foreign holder (one that is not distlock) is held with holder None."""
+
+    name: str
+    held: bool
+    token: int | None
+    holder: Client | None
+    ttl: float | None
+    expires_in: float | None
+    waiters: tuple[Client, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What an engine may use of the process it runs in."""
+
+    clock: Callable[[], float]
+    state_directory: Callable[[], Path]
+    """Where embedded engines keep their files; asked for only by those. Raises ConfigurationError."""
+
+
+class Ticket(Protocol):
+    """A place in the queue of one lock. Leaving the context without a grant gives the place up."""
+
+    @abstractmethod
+    def poll(self) -> Grant | None:
+        """Try ONCE: the grant, or None while the lock is somebody else's or somebody is before us.
+        Raises Unavailable, Refused."""
+
+    @abstractmethod
+    def wait(self, timeout: float, cancel: int) -> None:
+        """Return when polling may have become worth while, after ``timeout`` seconds at the latest, and at once when
+        the descriptor ``cancel`` is readable. Returning early for no reason is allowed. Raises Unavailable."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the queue; does nothing after a grant or a second time. Never raises."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Backend(Protocol):
+    """One engine at one URL. Constructing it contacts nothing."""
+
+    safety: ClassVar[Safety]
+    token_scope: ClassVar[str]
+    """One sentence: over what the tokens of a lock grow."""
+    fifo: ClassVar[bool]
+
+    @classmethod
+    @abstractmethod
+    def from_url(cls, url: str, environment: Environment) -> Self:
+        """Raises ConfigurationError when the URL cannot work."""
+
+    @abstractmethod
+    def enqueue(self, request: Request) -> Ticket:
+        """Take a place in the queue of ``request.name``. Raises Unavailable, Refused."""
+
+    @abstractmethod
+    def renew(self, grant: Grant, timeout: float) -> Grant:
+        """Start the lease's TTL anew if ``grant.owner`` still holds it. Raises LeaseLost, Unavailable, Refused."""
+
+    @abstractmethod
+    def release(self, grant: Grant, timeout: float) -> None:
+        """Free the lock if ``grant.owner`` still holds it and wake the next waiter; touch nothing otherwise.
+        Raises Unavailable, Refused."""
+
+    @abstractmethod
+    def inspect(self, name: str, timeout: float) -> LockState:
+        """One lock, waiters in the order in which they will be served. A name never seen is free."""
+
+    @abstractmethod
+    def locks(self, timeout: float) -> Iterator[LockState]:
+        """Every lock the engine has a record of, free ones too, in no particular order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections and descriptors. Grants stay as they are. Never raises."""
