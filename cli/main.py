@@ -1,0 +1,88 @@
+"""Entry point: the application, and the one place that turns an error into a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import typer
+
+
+def build_app() -> typer.Typer:
+    import typer
+
+    from distlock import __version__
+
+    from .exits import epilog
+    from .run import run
+
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="flock(1) for a fleet: run a command under a lock that many machines share.",
+        epilog=epilog(),
+    )
+
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            print(f"distlock {__version__}")
+            raise typer.Exit
+
+    @app.callback()
+    def distlock(
+        version: bool = typer.Option(
+            False, "-V", "--version", callback=show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ) -> None:
+        pass
+
+    app.command(context_settings={"allow_interspersed_args": False}, epilog=epilog())(run)
+    return app
+
+
+def main() -> NoReturn:
+    from distlock.notices import say
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # die of Ctrl-C as any program: no KeyboardInterrupt anywhere
+    if sys.platform != "linux":
+        say(f"distlock runs on Linux; this is {sys.platform}")
+        sys.exit(78)
+    code = _run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except (OSError, AttributeError):
+        pass  # the reader of --help has gone, or there is no stdout
+    os._exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    import typer
+
+    from distlock.backends.base import DistlockError
+    from distlock.notices import say
+
+    from .exits import INTERNAL, code_of
+
+    try:
+        result = build_app()(arguments, prog_name="distlock", standalone_mode=False)
+    except typer.TyperException as error:
+        say(f"{error.format_message()}; see distlock --help")
+        return error.exit_code
+    except DistlockError as error:
+        say(str(error))
+        return code_of(error)
+    except Exception as error:
+        say(f"internal error: {type(error).__name__}: {error}")
+        if "-vv" in arguments:
+            import traceback
+
+            traceback.print_exc()
+        return INTERNAL
+    return result if isinstance(result, int) else 0

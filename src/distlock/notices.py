@@ -1,0 +1,37 @@
+"""distlock's own words: to stderr, one line each, beginning with ``distlock: ``."""
+
+from __future__ import annotations
+
+import os
+import select
+
+_STDERR = 2
+
+
+def line(text: str) -> bytes:
+    """Never more than one line, whatever is in it."""
+    return ("distlock: " + " ".join(text.splitlines()) + "\n").encode("utf-8", "backslashreplace")
+
+
+def say(text: str) -> None:
+    """Blocks while stderr is a full pipe: nothing that a deadline depends on may come after it."""
+    data = line(text)
+    try:
+        while data:
+            data = data[os.write(_STDERR, data) :]
+    except OSError:
+        pass  # closed, or its reader is gone: there is nobody to tell
+
+
+def say_if_ready(text: str) -> bool:
+    """As say(), if it cannot block; False if it could. A pipe that is ready takes 4096 bytes at once."""
+    look = select.poll()
+    look.register(_STDERR, select.POLLOUT)
+    events = look.poll(0)
+    if not events or not events[0][1] & select.POLLOUT:
+        return False
+    try:
+        os.write(_STDERR, line(text)[:4096])
+    except OSError:
+        pass
+    return True

@@ -1,0 +1,124 @@
+"""Keeping a lease: when to renew, what a failed renewal means, and telling once when it is over.
+
+A failure is tried again until the soft deadline, since a blip shorter than the lease must not end a job. "Not the
+owner" is final at once. An exception that nobody foresaw counts as lost: a renewal that died in silence would let the
+lease run out under a running child.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .backends.base import DistlockError, LeaseLost
+from .clock import TICK
+from .deadline import hard_deadline
+
+if TYPE_CHECKING:
+    from .backends.base import Backend, Grant
+
+
+class Schedule:
+    """The instants of one lease. Pure: it is told the time and reads no clock."""
+
+    def __init__(self, grant: Grant, grace: float, chance: Callable[[], float] = random.random) -> None:
+        self._grace = grace
+        self._chance = chance
+        self.failures = 0
+        self.renewed(grant)
+
+    def renewed(self, grant: Grant) -> None:
+        self.grant = grant
+        self.hard = hard_deadline(grant.valid_from, grant.ttl)
+        self.soft = self.hard - self._grace
+        self.next_try = grant.valid_from + grant.ttl / 3 * (0.9 + 0.1 * self._chance())
+        self.failures = 0
+
+    def failed(self, now: float) -> None:
+        self.failures += 1
+        self.next_try = now + self.grant.ttl / 20 * (0.5 + 0.5 * self._chance())
+
+    def timeout(self, now: float) -> float:
+        """What a request sent now may take: until soft, and no longer than the time between two renewals."""
+        return max(0.1, min(self.soft - now, self.grant.ttl / 3))
+
+
+class Renewal:
+    """A thread that keeps one lease. ``on_renewed`` gets each new hard deadline, ``on_lost`` the reason, once;
+    ``on_trouble`` a line for each failed attempt."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        schedule: Schedule,
+        clock: Callable[[], float],
+        *,
+        on_renewed: Callable[[float], None],
+        on_lost: Callable[[str], None],
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        self._backend = backend
+        self._schedule = schedule
+        self._clock = clock
+        self._on_renewed = on_renewed
+        self._on_lost = on_lost
+        self._on_trouble = on_trouble
+        self._stop = threading.Event()
+        self._last_trouble = "no renewal was answered"
+        self.lost = False
+        self.survivors = False
+        """Set by the owner of the thread when something of the child cannot be killed: renewing then goes on past the
+        deadline, for as long as the server lets us nobody else should be granted the lock."""
+        self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> bool:
+        """No request is sent after this. False if one is still under way after ``timeout`` seconds."""
+        self._stop.set()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    @property
+    def grant(self) -> Grant:
+        return self._schedule.grant
+
+    def _lose(self, reason: str) -> None:
+        if not self.lost:
+            self.lost = True
+            self._on_lost(reason)
+
+    def _run(self) -> None:
+        try:
+            while self.step():
+                self._stop.wait(max(0.0, min(TICK, self._schedule.next_try - self._clock())))
+                if self._stop.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001 - a thread that died of anything at all has lost the lease
+            self._lose(f"the renewal failed inside: {type(error).__name__}: {error}")
+
+    def step(self) -> bool:
+        """One look at the clock and at most one request; False when nothing is left to try."""
+        now = self._clock()
+        if now >= self._schedule.hard:
+            # The clock comes first: after a freeze nothing is sent before the end of the lease is told.
+            self._lose(f"it could not be renewed in time ({self._last_trouble})")
+        if now < self._schedule.next_try or (self.lost and not self.survivors):
+            return True
+        try:
+            grant = self._backend.renew(self._schedule.grant, self._schedule.timeout(now))
+        except LeaseLost as error:
+            self._lose(str(error))
+            return False
+        except DistlockError as error:
+            self._last_trouble = str(error)
+            self._schedule.failed(self._clock())
+            self._on_trouble(f"renewal failed (attempt {self._schedule.failures}): {error}")
+            return True
+        self._schedule.renewed(grant)
+        if not self.lost:
+            self._on_renewed(self._schedule.hard)
+        return True

@@ -1,0 +1,136 @@
+"""Getting the lock: queueing, waiting, giving up. The one loop of this kind; engines only try once and wake.
+
+``cancel`` is a descriptor that becomes readable when nobody wants the lock any more.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .backends.base import Backend, Busy, Client, Grant, LockState, Refused, Request, Ticket, Unavailable
+from .durations import format_duration
+from .errors import Cancelled, NestedRun
+from .quoting import quoted
+
+FIRST_CONTACT = 10.0
+"""Seconds for which a backend that does not answer is tried before the first answer, if the wait is that long."""
+_REQUEST = 5.0
+_LONGEST_PAUSE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How to wait. ``wait`` None is without limit, 0 a single try."""
+
+    wait: float | None
+    jitter: float
+    outer_owners: Sequence[str]
+    """Owner ids of the runs around this one."""
+
+
+def _pause(seconds: float, cancel: int) -> None:
+    if select.select([cancel], [], [], max(0.0, seconds))[0]:
+        raise Cancelled
+
+
+class Acquisition:
+    """One attempt to get one lock. ``on_waiting`` is called once, when the first try was in vain; ``explain`` asks
+    for the holder, to name it in the error of a conflict."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        request: Request,
+        waiting: Waiting,
+        cancel: int,
+        clock: Callable[[], float],
+        *,
+        explain: bool = True,
+        on_waiting: Callable[[LockState], None] | None = None,
+    ) -> None:
+        self._backend = backend
+        self._request = request
+        self._waiting = waiting
+        self._cancel = cancel
+        self._clock = clock
+        self._explain = explain
+        self._on_waiting = on_waiting
+        self._answered = False
+
+    def run(self) -> Grant:
+        """Raises Busy, NestedRun, Unavailable, Refused, Cancelled."""
+        if self._waiting.jitter:
+            _pause(random.uniform(0, self._waiting.jitter), self._cancel)
+        start = self._clock()
+        wait = float("inf") if self._waiting.wait is None else self._waiting.wait
+        pause = 0.1
+        while True:
+            try:
+                return self._queue(start + wait)
+            except Unavailable as error:
+                limit = wait if self._answered else min(wait, FIRST_CONTACT)
+                left = start + limit - self._clock()
+                if error.permanent or left <= 0:
+                    raise
+            _pause(min(left, pause * random.uniform(0.5, 1)), self._cancel)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _queue(self, until: float) -> Grant:
+        with self._backend.enqueue(self._request) as ticket:
+            grant = ticket.poll()
+            self._answered = True
+            if grant is None:
+                self._look_at_holder()
+                grant = self._wait(ticket, until)
+            return grant
+
+    def _wait(self, ticket: Ticket, until: float) -> Grant:
+        while True:
+            left = until - self._clock()
+            if left <= 0:
+                raise Busy(self._describe_busy())
+            ticket.wait(min(left, 3600.0), self._cancel)
+            _pause(0, self._cancel)
+            if grant := ticket.poll():
+                return grant
+
+    def _look_at_holder(self) -> None:
+        if not self._waiting.outer_owners and self._on_waiting is None:
+            return
+        state = self._backend.inspect(self._request.name, _REQUEST)
+        if state.holder and state.holder.owner in self._waiting.outer_owners:
+            raise NestedRun(
+                f"{quoted(self._request.name)} is held by the run that this one is inside of: it would wait for itself"
+            )
+        if self._on_waiting:
+            self._on_waiting(state)
+
+    def _describe_busy(self) -> str:
+        waited = "" if not self._waiting.wait else f"not had within {format_duration(self._waiting.wait)}: "
+        holder = "held by somebody else"
+        if self._explain:
+            try:
+                holder = describe(self._backend.inspect(self._request.name, _REQUEST))
+            except (Unavailable, Refused):
+                pass
+        return f"{quoted(self._request.name)}: {waited}{holder}"
+
+
+def describe(state: LockState) -> str:
+    """The holder in one phrase: who, since when, token."""
+    if not state.held:
+        return "free now, or about to go to a waiter before this one"
+    token = "" if state.token is None else f", token {state.token}"
+    if state.holder is None:
+        return f"held by somebody unknown{token}"
+    return f"held by {describe_client(state.holder)}{token}"
+
+
+def describe_client(client: Client) -> str:
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(client.since))
+    label = f" {quoted(client.label)}" if client.label else ""
+    return f"{client.host}:{client.pid} ({client.user}){label} since {since}"

@@ -1,0 +1,105 @@
+"""The command: found before the lock is asked for, started once it is held."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import CommandNotExecutable, CommandNotFound
+from ..quoting import quoted
+from .signals import Signals
+
+_SHELL = b"/bin/sh"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Argument vector as bytes, untouched; ``words[0]`` is looked up in the PATH the command itself will see."""
+
+    words: tuple[bytes, ...]
+    search: tuple[bytes, ...]
+    """The paths to try in order, as execvp(3) does."""
+
+    @property
+    def shown(self) -> str:
+        return quoted(os.fsdecode(self.words[0]))
+
+
+def find_command(words: Sequence[bytes], environment: dict[bytes, bytes]) -> Command:
+    """Raises CommandNotFound, CommandNotExecutable."""
+    first = words[0]
+    if b"/" in first:
+        search: tuple[bytes, ...] = (first,)
+    else:
+        folders = environment.get(b"PATH", os.fsencode(os.defpath)).split(b":")
+        search = tuple(os.path.join(folder or b".", first) for folder in folders)
+    command = Command(tuple(words), search)
+    found = [path for path in search if os.path.lexists(path)] if first else []
+    if not found:
+        raise CommandNotFound(f"{command.shown}: command not found")
+    if not any(os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True) for path in found):
+        reason = "is a directory" if os.path.isdir(found[0]) else "is not executable"
+        if not any(os.path.exists(path) for path in found):
+            raise CommandNotFound(f"{command.shown}: command not found (a dangling link)")
+        raise CommandNotExecutable(f"{command.shown}: {reason}")
+    return command
+
+
+def start(command: Command, environment: dict[bytes, bytes], signals: Signals, own_group: bool) -> int:
+    """Fork and execute; the pid. The child dies with this process, and at once if that is dead already.
+
+    Must be called from a process with one thread: the parent's death signal comes when the THREAD that forked ends,
+    and only then is it safe to run Python between fork and exec.
+    Raises CommandNotFound, CommandNotExecutable when the exec failed after all.
+    """
+    from .linux import die_with_parent
+
+    supervisor = os.getpid()
+    reading, writing = os.pipe()  # close-on-exec: end of file means that the exec has happened
+    pid = os.fork()
+    if pid == 0:
+        code = errno.ENOEXEC
+        try:
+            die_with_parent()
+            if os.getppid() != supervisor:
+                os._exit(125)
+            if own_group:
+                os.setpgid(0, 0)
+            signals.restore_in_child()
+            code = _execute(command, environment)
+        finally:
+            os.write(writing, code.to_bytes(4, "little"))
+            os._exit(125)
+    os.close(writing)
+    if own_group:
+        try:
+            os.setpgid(pid, pid)  # both do it, so that neither has to wait for the other
+        except OSError:
+            pass
+    answer = os.read(reading, 4)
+    os.close(reading)
+    if answer:
+        os.waitpid(pid, 0)
+        code = int.from_bytes(answer, "little")
+        kind = CommandNotFound if code in (errno.ENOENT, errno.ENOTDIR) else CommandNotExecutable
+        raise kind(f"{command.shown}: {os.strerror(code)}")
+    return pid
+
+
+def _execute(command: Command, environment: dict[bytes, bytes]) -> int:
+    """As execvp(3): the first path that works; a text file without #! goes to the shell. Returns only the errno of
+    what prevented it."""
+    code = errno.ENOENT
+    for path in command.search:
+        try:
+            os.execve(path, list(command.words), environment)
+        except OSError as error:
+            if error.errno == errno.ENOEXEC:
+                os.execve(_SHELL, [_SHELL, path, *command.words[1:]], environment)
+            elif error.errno in (errno.EACCES, errno.ENOENT, errno.ENOTDIR):
+                code = error.errno if code == errno.ENOENT or error.errno == errno.EACCES else code
+            else:
+                return error.errno or errno.ENOEXEC
+    return code

@@ -1,0 +1,214 @@
+"""While the child runs: one loop over signals, the clock, the renewer and the child's end.
+
+The clock is looked at first after every wake-up, so that after a freeze nothing else comes before the kill. Nothing
+is written before a kill either: stderr may be a full pipe that nobody reads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from ..clock import TICK, boottime
+from ..notices import say_if_ready
+from . import tree
+from .plan import Plan
+from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
+from .wire import Channel, Kind, SharedDeadline
+
+_STUBBORN_AFTER = 1.0
+_LEFTOVERS_STOPPED = "what COMMAND left running was stopped"
+
+
+class Holding:
+    """``status`` is the child's wait status, ``lost`` why the lease was, or None."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        signals: Signals,
+        channel: Channel,
+        deadline: SharedDeadline,
+        renewer: int,
+        child: int,
+        own_group: bool,
+    ) -> None:
+        self._plan = plan
+        self._signals = signals
+        self._channel = channel
+        self._deadline = deadline
+        self._child = child
+        self._own_group = own_group
+        self._not_of_the_run = plan.strangers | {renewer}
+        self._child_status: int | None = None
+        self._stopping_since: float | None = None
+        self._told: str | None = None
+        self._last_trouble = ""
+        self.lost: str | None = None
+        self.what_was_stopped = "COMMAND was stopped"
+        self.unsaid: list[str] = []
+
+    @property
+    def status(self) -> int:
+        assert self._child_status is not None
+        return self._child_status
+
+    def until_the_end(self) -> None:
+        """Whatever goes wrong in here, the tree is dead before the error leaves."""
+        try:
+            while self._child_status is None:
+                self._step(self._forward)
+            self._lost_while_nobody_looked()
+            self._end_descendants()
+        except BaseException:
+            self._kill_all()
+            raise
+
+    def _step(self, on_signal: Callable[[signal.struct_siginfo], object]) -> None:
+        info = self._signals.next(min(TICK, self._next_deadline() - boottime()))
+        self._look_at_clock()
+        if info is not None:
+            on_signal(info)
+        self._look_at_messages()
+        self._reap()
+
+    # -- the clock ---------------------------------------------------------------------------------------------------
+
+    def _next_deadline(self) -> float:
+        if self._stopping_since is not None:
+            return self._kill_at()
+        return float("-inf") if self._told else self._deadline.get() - self._plan.grace
+
+    def _kill_at(self) -> float:
+        assert self._stopping_since is not None
+        return min(self._deadline.get(), self._stopping_since + self._plan.grace)
+
+    def _look_at_clock(self) -> None:
+        if self._stopping_since is None and boottime() >= self._next_deadline():
+            self._reap()
+            if self._child_status is not None and (self._plan.descendants in (None, "leave") or not self._living()):
+                return  # it ended by itself, in time
+            self._stopping_since = boottime()
+            self._stop_all(self._plan.kill_signal)
+        if self._stopping_since is not None:
+            if self.lost is None:
+                self.lost = self._why()
+            if boottime() >= self._kill_at():
+                self._kill_all()
+
+    def _lost_while_nobody_looked(self) -> None:
+        """This process was stopped, and the renewer has ended the child in its place."""
+        killed = os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGKILL
+        if self.lost is None and killed and boottime() >= self._deadline.get():
+            self.lost = self._why()
+
+    def _why(self) -> str:
+        self._look_at_messages()
+        if self._channel.peer_is_gone and not self._told:
+            return f"the renewer is dead{self._last_trouble}"
+        return self._told or f"it could not be renewed in time{self._last_trouble}"
+
+    # -- the tree ----------------------------------------------------------------------------------------------------
+
+    def _living(self) -> list[tree.Process]:
+        return tree.descendants(os.getpid(), self._not_of_the_run)
+
+    def _stop_all(self, number: int) -> None:
+        """A stopped process does not act on the stop signal before it is continued."""
+        living = self._living()
+        tree.send(living, number)
+        tree.send(living, signal.SIGCONT)
+
+    def _kill_all(self) -> None:
+        since = boottime()
+        pause = 0.001
+        while living := self._living():
+            tree.send(living, signal.SIGKILL)
+            self._reap()
+            time.sleep(pause)
+            if pause < 0.05 and boottime() - since > _STUBBORN_AFTER:
+                pause = 0.05
+                pids = " ".join(str(process.pid) for process in living)
+                self._say(0, f"cannot kill {pids}; the lease is kept while the backend lets us")
+        self._reap()
+
+    def _end_descendants(self) -> None:
+        """What the child left running. On a lost lease everything dies, always."""
+        policy = self._plan.descendants
+        if self.lost is not None:
+            self._await_descendants()
+        elif policy is None:
+            group = self._child if self._own_group else os.getpgrp()
+            if left := tree.in_group(group, among=self._living()):
+                pids = " ".join(str(process.pid) for process in left)
+                self.unsaid.append(
+                    f"COMMAND ended and left {len(left)} of its processes running without the lock (pid {pids}); "
+                    "--descendants says what to do with such"
+                )
+        elif policy == "wait":
+            self.what_was_stopped = _LEFTOVERS_STOPPED
+            self._await_descendants()
+        elif policy == "kill":
+            self.what_was_stopped = _LEFTOVERS_STOPPED
+            self._stop_all(self._plan.kill_signal)
+            self._await_descendants(until=boottime() + self._plan.grace)
+            self._kill_all()
+
+    def _await_descendants(self, until: float = float("inf")) -> None:
+        while self._living() and boottime() < until:
+            self._step(lambda info: tree.send(self._living(), info.si_signo))
+
+    def _reap(self) -> None:
+        """The child, and the orphans that came to us as their subreaper."""
+        stopped = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid != self._child:
+                continue
+            if os.WIFSTOPPED(status):
+                stopped = os.WSTOPSIG(status) in JOB_CONTROL
+            else:
+                self._child_status = status
+        if stopped and self._child_status is None and self._stopping_since is None:
+            stop_self()  # the renewer goes on meanwhile
+
+    # -- signals and messages ----------------------------------------------------------------------------------------
+
+    def _forward(self, info: signal.struct_siginfo) -> None:
+        """To the direct child, once. In a shared process group the terminal has signalled it already, and so has a
+        member of the tree that signals its own group."""
+        if self._child_status is not None:
+            return
+        number = info.si_signo
+        if number == signal.SIGCONT and self._own_group:
+            os.killpg(self._child, number)
+        elif number == signal.SIGCONT:
+            os.kill(self._child, number)
+        elif number in FORWARDED | JOB_CONTROL:
+            by_process = info.si_code <= 0
+            if self._own_group or (by_process and not self._is_ours(info.si_pid)):
+                os.kill(self._child, number)
+
+    def _is_ours(self, pid: int) -> bool:
+        return pid == self._child or any(process.pid == pid for process in self._living())
+
+    def _look_at_messages(self) -> None:
+        for message in self._channel.receive():
+            if message.kind is Kind.LOST:
+                self._told = message.text
+            elif message.kind in (Kind.TROUBLE, Kind.FAILED):
+                self._last_trouble = f" ({message.text})"
+                self._say(1, message.text)
+            elif message.kind is Kind.NOTE:
+                self._say(message.first, message.text)
+
+    def _say(self, verbosity: int, text: str) -> None:
+        if self._plan.verbosity >= verbosity and not say_if_ready(text):
+            self.unsaid.append(text)

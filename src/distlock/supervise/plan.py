@@ -1,0 +1,35 @@
+"""What a run is to do, complete and checked, before any process is forked."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Literal
+
+from .child import Command
+
+Descendants = Literal["leave", "kill", "wait"]
+DESCENDANTS: tuple[Descendants, ...] = ("leave", "kill", "wait")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    name: str
+    owner: str
+    command: Command
+    caller_environment: dict[bytes, bytes]
+    backend: str
+    ttl: float
+    wait: float | None
+    explain_conflict: bool
+    """Whether a conflict will be shown to anybody: describing the holder costs a request."""
+    grace: float
+    kill_signal: signal.Signals
+    jitter: float
+    label: str | None
+    descendants: Descendants | None
+    """None: leave, and say so if something of the child's process group is left."""
+    verbosity: int
+    strangers: frozenset[int]
+    """Children that this process had before it became distlock (``exec distlock …`` in a script with background
+    jobs). They are not of the run and are never signalled."""
