@@ -1,0 +1,226 @@
+"""Locks of one host, or of the processes that share a directory: ``local:`` and ``local:///DIR``.
+
+One SQLite database a lock. The holder's lease is a row judged by the host's boot clock; queue and crash detection rest
+on locked bytes of the same file, which the kernel drops with their process. Neither needs a server or leaves anything
+running. Proof against kill -9 of anybody, a reboot, and removal of the file (seen at the next renewal); not against a
+user who may write the directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from . import local_record as record_of
+from .base import Backend, ConfigurationError, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
+from .local_boot import Ages, Host
+from .local_crash import CrashProof
+from .local_database import Database, Moved, create
+from .local_directory import check_directory, failure, is_shared, make_directory, percent_decoded
+from .local_queue import byte_is_locked, unlock_byte
+from .local_ticket import LocalTicket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .base import Environment, Request
+
+SUFFIX = ".lock"
+
+
+class LocalBackend(Backend):
+    """Locks in one directory. Threads of one process may each have a backend of their own for the same directory."""
+
+    safety: ClassVar[Safety] = "correctness"
+    token_scope: ClassVar[str] = (
+        "the lock's file; a new file begins at the time in microseconds, so above a removed one unless the clock was"
+        " set back"
+    )
+    fifo: ClassVar[bool] = True
+
+    def __init__(self, directory: Callable[[], Path], clock: Callable[[], float], host: Host | None = None) -> None:
+        self._choose_directory = directory
+        self.clock = clock
+        self._given_host = host
+        self._kept: dict[str, tuple[Database, int]] = {}  # by owner: the file of a grant, its locked byte
+
+    @classmethod
+    def from_url(cls, url: str, environment: Environment) -> Self:
+        if url == "local:":
+            return cls(lambda: environment.state_directory() / "locks", environment.clock)
+        path = url.removeprefix("local://")
+        problem = ConfigurationError(f"{url!r}: a local backend is local: or local:///DIRECTORY")
+        if path == url or not path.startswith("/") or not path.strip("/") or "?" in path or "#" in path:
+            raise problem
+        try:
+            directory = Path(percent_decoded(path))
+        except ValueError:
+            raise problem from None
+        if "\0" in str(directory):
+            raise problem
+        return cls(lambda: directory, environment.clock)
+
+    @cached_property
+    def host(self) -> Host:
+        return self._given_host or Host.read()
+
+    @cached_property
+    def directory(self) -> Path:
+        return self._choose_directory()
+
+    def _path(self, name: str) -> Path:
+        return self.directory / (hashlib.sha256(name.encode()).hexdigest() + SUFFIX)
+
+    def open_or_create(self, name: str, timeout: float) -> Database:
+        path = self._path(name)
+        try:
+            make_directory(self.directory)
+            found = check_directory(self.directory, _mountinfo())
+            for _ in range(3):
+                try:
+                    return Database(path, name, timeout)
+                except FileNotFoundError:
+                    shared = is_shared(found)
+                    with suppress(FileNotFoundError):  # a tidier took us for dead, or the directory went
+                        create(path, name, 0o660 if shared else 0o600, found.st_gid if shared else None)
+                except Moved:
+                    continue
+        except OSError as error:
+            raise failure(self.directory, error) from error
+        raise Unavailable(f"{path} is removed or replaced all the time")
+
+    def enqueue(self, request: Request) -> LocalTicket:
+        return LocalTicket(self, request)
+
+    def keep(self, owner: str, database: Database, ticket: int) -> None:
+        """The file of a new grant stays open: its locked byte says that the holder lives."""
+        self._kept[owner] = database, ticket
+
+    def _held(self, grant: Grant, timeout: float) -> Database:
+        """The file of a grant, of an earlier backend too. Raises FileNotFoundError."""
+        if grant.owner in self._kept:
+            return self._kept[grant.owner][0]
+        return Database(self._path(grant.name), grant.name, timeout)
+
+    def renew(self, grant: Grant, timeout: float) -> Grant:
+        ages = Ages(self.host, self.clock)
+        valid_from = self.clock()
+        try:
+            database = self._held(grant, timeout)
+            try:
+                with database.transaction(timeout) as sql:
+                    now = ages.now()
+                    record = record_of.read(sql)
+                    if record.owner != grant.owner:
+                        raise LeaseLost(f"{grant.name}: the lease went to somebody else or was given back")
+                    if record.free_for(ages.age(record, now)) is not None:
+                        raise LeaseLost(f"{grant.name}: the lease ran out before it was renewed")
+                    record_of.write_renewal(sql, self.host, now)
+            finally:
+                self._close_unless_kept(grant, database)
+        except (FileNotFoundError, Moved):
+            raise LeaseLost(f"{grant.name}: {self._path(grant.name)} was removed or replaced") from None
+        return Grant(grant.name, grant.owner, grant.token, record.ttl, valid_from)
+
+    def release(self, grant: Grant, timeout: float) -> None:
+        try:
+            database = self._held(grant, timeout)
+        except (FileNotFoundError, Moved):
+            return
+        waiting = True
+        try:
+            with database.transaction(timeout) as sql:
+                record = record_of.read(sql)
+                if record.owner == grant.owner:
+                    record_of.write_free(sql, self.host, Ages(self.host, self.clock).now())
+                waiting = bool(record_of.waiters(sql))
+        except Moved:
+            pass
+        except DistlockError:
+            self._close_unless_kept(grant, database)  # the caller may try again
+            raise
+        _, ticket = self._kept.pop(grant.owner, (database, 0))
+        if ticket:
+            unlock_byte(database.descriptor, ticket)  # wakes the next in line
+        if not waiting:
+            database.remove_journal()
+        database.close()
+
+    def _close_unless_kept(self, grant: Grant, database: Database) -> None:
+        if grant.owner not in self._kept:
+            database.close()
+
+    def inspect(self, name: str, timeout: float) -> LockState:
+        try:
+            self._check_if_there()
+            return self._state(self._path(name), name, timeout)
+        except (FileNotFoundError, Moved):
+            return LockState(name, held=False, token=None, holder=None, ttl=None, expires_in=None, waiters=())
+
+    def locks(self, timeout: float) -> Iterator[LockState]:
+        """Files that cannot be read do not hide the others: the first such error is raised behind the last lock."""
+        problem: DistlockError | None = None
+        try:
+            self._check_if_there()
+            files = sorted(entry for entry in os.listdir(self.directory) if entry.endswith(SUFFIX))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise failure(self.directory, error) from error
+        for file in files:
+            try:
+                yield self._state(self.directory / file, None, timeout)
+            except (FileNotFoundError, Moved):
+                continue
+            except DistlockError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def _check_if_there(self) -> None:
+        try:
+            check_directory(self.directory, _mountinfo())
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise failure(self.directory, error) from error
+
+    def _state(self, path: Path, name: str | None, timeout: float) -> LockState:
+        ages = Ages(self.host, self.clock)
+        database = Database(path, name, timeout, to_write=False)
+        try:
+            with database.transaction(timeout, "BEGIN") as sql:
+                now = ages.now()
+                record = record_of.read(sql)
+                queue = record_of.waiters(sql)
+                lives = {ticket: byte_is_locked(database.descriptor, ticket) for ticket in (record.ticket, *queue)}
+        finally:
+            database.close()
+        age = ages.age(record, now)
+        held = record.free_for(age) is None and (lives[record.ticket] or not CrashProof(self.host).given(record))
+        return LockState(
+            name=database.name,
+            held=held,
+            token=record.token,
+            holder=record.holder if held else None,
+            ttl=record.ttl if held else None,
+            expires_in=record.ttl - age if held else None,
+            waiters=tuple(client for ticket, client in queue.items() if lives[ticket]),
+        )
+
+    def close(self) -> None:
+        while self._kept:
+            _, (database, ticket) = self._kept.popitem()
+            unlock_byte(database.descriptor, ticket)  # a watcher's duplicate would keep it locked
+            database.close()
+
+
+def _mountinfo() -> str:
+    try:
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise Unavailable(f"local locks need /proc: {error}", permanent=True) from error

@@ -1,0 +1,105 @@
+"""The rows of a lock database: the lock's record and its queue. Every function runs inside a transaction."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import astuple, dataclass, replace
+from typing import TYPE_CHECKING
+
+from .base import Client
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from .base import Request
+    from .local_boot import Host
+
+_CLIENT = "owner, host, pid, user, command, label, since"
+_RECORD = "token, tickets, changes, changed, boot, machine, contained, namespace, uid, started, ticket, ttl, " + _CLIENT
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The lock's row; the columns are explained in local.sql."""
+
+    token: int
+    tickets: int
+    changes: int
+    changed: float
+    boot: str
+    machine: str
+    contained: int
+    namespace: str
+    uid: int
+    started: int
+    ticket: int
+    ttl: float
+    holder: Client
+
+    @property
+    def owner(self) -> str:
+        return self.holder.owner
+
+    def free_for(self, age: float) -> float | None:
+        """For how long the lock has been free, or None while it is held; ``age`` is that of the record."""
+        if not self.owner:
+            return age
+        return age - self.ttl if age >= self.ttl else None
+
+
+def read(sql: sqlite3.Connection) -> Record:
+    row = sql.execute(f"SELECT {_RECORD} FROM lock").fetchone()
+    values = (*row[:12], Client(*row[12:]))
+    return Record(*values)
+
+
+def waiters(sql: sqlite3.Connection) -> dict[int, Client]:
+    """Ticket by ticket, in order, the dead ones too."""
+    rows = sql.execute(f"SELECT ticket, {_CLIENT} FROM waiter ORDER BY ticket")
+    return {row[0]: Client(*row[1:]) for row in rows}
+
+
+def add_waiter(sql: sqlite3.Connection, ticket: int, client: Client) -> None:
+    sql.execute("UPDATE lock SET tickets = max(tickets, ?)", (ticket,))
+    sql.execute(f"INSERT INTO waiter (ticket, {_CLIENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (ticket, *_columns(client)))
+
+
+def drop_waiter(sql: sqlite3.Connection, ticket: int) -> None:
+    sql.execute("DELETE FROM waiter WHERE ticket = ?", (ticket,))
+
+
+def write_grant(
+    sql: sqlite3.Connection, request: Request, ticket: int, token: int, host: Host, now: float, uid: int, started: int
+) -> None:
+    sql.execute(
+        "UPDATE lock SET tickets = max(tickets, ?1), ticket = ?1, token = ?2, changes = changes + 1, changed = ?3,"
+        " boot = ?4, machine = ?5, contained = ?6, namespace = ?7, uid = ?8, started = ?9, ttl = ?10,"
+        " owner = ?11, host = ?12, pid = ?13, user = ?14, command = ?15, label = ?16, since = ?17",
+        (
+            *(ticket, token, now, host.boot, host.machine, host.contained, host.namespace, uid, started, request.ttl),
+            *_columns(replace(request.client, since=time.time())),
+        ),
+    )
+
+
+def write_renewal(sql: sqlite3.Connection, host: Host, now: float) -> None:
+    sql.execute(
+        "UPDATE lock SET changes = changes + 1, changed = ?, boot = ?, machine = ?, contained = ?",
+        (now, host.boot, host.machine, host.contained),
+    )
+
+
+def write_free(sql: sqlite3.Connection, host: Host, now: float) -> None:
+    """Only name, token and counters stay."""
+    write_renewal(sql, host, now)
+    sql.execute(
+        "UPDATE lock SET namespace = '', uid = 0, started = 0, ticket = 0, ttl = 0,"
+        " owner = '', host = '', pid = 0, user = '', command = '', label = NULL, since = 0"
+    )
+
+
+def _columns(client: Client) -> tuple[object, ...]:
+    """argv[0] and host names may hold bytes that are no UTF-8, which SQLite refuses; these texts are for people."""
+    return tuple(
+        text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text for text in astuple(client)
+    )
