@@ -15,19 +15,22 @@ SCHEMES: dict[str, str] = {
 }
 
 
-def backend_class(url: str) -> type[Backend]:
-    """The class behind a URL. An engine whose client library does not import is unavailable, with the reason."""
+def scheme_of(url: str) -> str:
+    """Imports nothing. Raises ConfigurationError when there is no engine for it; the rest of a URL may be secret and is
+    not shown."""
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in SCHEMES:
         known = ", ".join(f"{name}:" for name in SCHEMES)
-        raise ConfigurationError(f"no backend for {scheme + colon!r}; a backend URL begins with one of {known}")
+        raise ConfigurationError(f"no backend for {scheme + colon!r}; a backend URL begins with {known}")
+    return scheme
+
+
+def open_backend(url: str, environment: Environment) -> Backend:
+    """Raises ConfigurationError; Unavailable with the reason when an engine's client library does not import."""
+    scheme = scheme_of(url)
     module, _, name = SCHEMES[scheme].partition(":")
     try:
         found: type[Backend] = getattr(import_module(module), name)
     except ImportError as error:
         raise Unavailable(f"the client library for {scheme}: does not import: {error}", permanent=True) from error
-    return found
-
-
-def open_backend(url: str, environment: Environment) -> Backend:
-    return backend_class(url).from_url(url, environment)
+    return found.from_url(url, environment)

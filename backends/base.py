@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
 Safety = Literal["efficiency", "correctness"]
 
@@ -53,8 +52,7 @@ class LeaseLost(DistlockError):
     """The engine says that this owner does not hold the lock (any more): final, whatever comes later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(NamedTuple):
     """Who holds or waits, as operators see it. ``pid`` is the supervisor's; ``command`` is argv[0] only."""
 
     owner: str
@@ -67,15 +65,13 @@ class Client:
     """Wall clock (Unix time) of the grant or of queueing. Shown to people, never compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     name: str
     ttl: float
     client: Client
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """A lease. It ends no earlier than ``valid_from + ttl``: ``valid_from`` is the instant BEFORE the last answered
     request that restarted the server's count was sent."""
 
@@ -86,8 +82,7 @@ class Grant:
     valid_from: float
 
 
-@dataclass(frozen=True, slots=True)
-class LockState:
+class LockState(NamedTuple):
     """One lock as the engine sees it now. A foreign holder (one that is not distlock) is held with holder None."""
 
     name: str
@@ -99,8 +94,7 @@ class LockState:
     waiters: tuple[Client, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(NamedTuple):
     """What an engine may use of the process it runs in."""
 
     clock: Callable[[], float]

@@ -78,11 +78,7 @@ def _run(arguments: list[str]) -> int:
     except DistlockError as error:
         say(str(error))
         return code_of(error)
-    except Exception as error:
-        say(f"internal error: {type(error).__name__}: {error}")
-        if "-vv" in arguments:
-            import traceback
-
-            traceback.print_exc()
+    except Exception as error:  # noqa: BLE001 - users get one line and a code, never a traceback
+        say(f"internal error: {type(error).__name__}: {error}; -vv shows where")
         return INTERNAL
     return result if isinstance(result, int) else 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import traceback
 from typing import Annotated
 
 import typer
 
 from distlock.backend_url import chosen_backend
-from distlock.backends import backend_class
+from distlock.backends import scheme_of
 from distlock.backends.base import Busy
 from distlock.deadline import SHORTEST_TTL, default_grace, longest_grace
 from distlock.durations import format_duration, parse_duration
@@ -19,9 +20,9 @@ from distlock.names import parse_name
 from distlock.notices import say
 from distlock.quoting import quoted
 from distlock.supervise.child import Command, find_command
+from distlock.supervise.launch import supervise
 from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
 from distlock.supervise.signals import Signals, end_like
-from distlock.supervise.supervisor import supervise
 from distlock.supervise.tree import children
 
 from .exits import CONFLICT
@@ -108,7 +109,7 @@ def run(
     # Cron mails what is printed: a lock not waited for is no news, a wait in vain is a job that was missed.
     explain = waiting != 0 or verbosity >= 1 or (verbosity == 0 and os.isatty(2))
     url = chosen_backend(backend)
-    backend_class(url)
+    scheme_of(url)
     plan = Plan(
         name=lock,
         owner=os.urandom(16).hex(),
@@ -135,7 +136,11 @@ def run(
         if explain:
             say(str(conflict))
         return conflict_exit_code
-    end_like(status)
+    except Exception:
+        if verbose >= 2:
+            traceback.print_exc()
+        raise
+    return end_like(status)
 
 
 def _refuse_flock_only(shared: bool, unlock: bool, no_fork: bool) -> None:

@@ -9,7 +9,7 @@ import random
 import select
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .backends.base import Backend, Busy, Client, Grant, LockState, Refused, Request, Ticket, Unavailable
 from .durations import format_duration
@@ -22,8 +22,7 @@ _REQUEST = 5.0
 _LONGEST_PAUSE = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """How to wait. ``wait`` None is without limit, 0 a single try."""
 
     wait: float | None

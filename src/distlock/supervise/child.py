@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import CommandNotExecutable, CommandNotFound
 from ..quoting import quoted
@@ -14,8 +14,7 @@ from .signals import Signals
 _SHELL = b"/bin/sh"
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """Argument vector as bytes, untouched; ``words[0]`` is looked up in the PATH the command itself will see."""
 
     words: tuple[bytes, ...]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .child import Command
 
@@ -12,8 +11,7 @@ Descendants = Literal["leave", "kill", "wait"]
 DESCENDANTS: tuple[Descendants, ...] = ("leave", "kill", "wait")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     name: str
     owner: str
     command: Command

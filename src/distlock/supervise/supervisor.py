@@ -22,7 +22,7 @@ from .child import start
 from .holding import Holding
 from .plan import Plan
 from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
-from .wire import FAILURES, Channel, Kind, Message, SharedDeadline, channels
+from .wire import FAILURES, Channel, Kind, Message, SharedDeadline
 
 _CANCEL = 0.8
 """Seconds for the renewer to leave the queue when a signal ends the waiting."""
@@ -32,30 +32,9 @@ _RELEASE = 5.0
 _RELEASE_WHEN_LOST = 0.5
 
 
-def supervise(plan: Plan, signals: Signals) -> int:
-    """Acquire, start the child, hold, stop or await it, release. The wait status to end with: the child's, or death
-    by the signal that ended the waiting.
+class Supervisor:
+    """One run, from the fork of the renewer on."""
 
-    Raises LeaseLost when the child was stopped, and what prevented it when there was no child.
-    """
-    mine, theirs = channels()
-    deadline = SharedDeadline()
-    supervisor = os.getpid()
-    renewer = os.fork()
-    if renewer == 0:
-        try:
-            mine.close()
-            # Only here: the supervisor stays small, and prepares while this loads the backend.
-            from .renewer import run
-
-            run(plan, supervisor, theirs, deadline, signals)
-        finally:
-            os._exit(1)
-    theirs.close()
-    return _Supervisor(plan, signals, mine, deadline, renewer).run()
-
-
-class _Supervisor:
     def __init__(self, plan: Plan, signals: Signals, channel: Channel, deadline: SharedDeadline, renewer: int) -> None:
         self._plan = plan
         self._signals = signals
@@ -64,6 +43,10 @@ class _Supervisor:
         self._renewer = renewer
 
     def run(self) -> int:
+        """The wait status to end with: the child's, or death by the signal that ended the waiting.
+
+        Raises LeaseLost when the child was stopped, and what prevented it when there was no child.
+        """
         own_group = self._prepare()
         granted = self._await_grant()
         if isinstance(granted, int):

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """A process that cannot be mistaken for a later one with the same pid."""
 
     pid: int
@@ -22,8 +21,7 @@ class Process:
     """Clock ticks from boot to its start."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Stat:
+class _Stat(NamedTuple):
     alive: bool
     parent: int
     group: int

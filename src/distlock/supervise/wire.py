@@ -11,8 +11,8 @@ import fcntl
 import mmap
 import os
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from ..backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Unavailable
 from ..errors import InternalError, NestedRun
@@ -46,8 +46,7 @@ FAILURES: tuple[type[DistlockError], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     kind: Kind
     first: int = 0
     second: int = 0

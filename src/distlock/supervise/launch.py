@@ -1,0 +1,29 @@
+"""One process becomes two. What each needs it loads behind the fork, at the same time as the other."""
+
+from __future__ import annotations
+
+import os
+
+from .plan import Plan
+from .signals import Signals
+from .wire import SharedDeadline, channels
+
+
+def supervise(plan: Plan, signals: Signals) -> int:
+    """Acquire, start the child, hold, stop or await it, release; what Supervisor.run returns and raises."""
+    mine, theirs = channels()
+    deadline = SharedDeadline()
+    supervisor = os.getpid()
+    renewer = os.fork()
+    if renewer == 0:
+        try:
+            mine.close()
+            from .renewer import run
+
+            run(plan, supervisor, theirs, deadline, signals)
+        finally:
+            os._exit(1)
+    theirs.close()
+    from .supervisor import Supervisor
+
+    return Supervisor(plan, signals, mine, deadline, renewer).run()
