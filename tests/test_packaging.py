@@ -187,7 +187,7 @@ def test_installing_leaves_nothing_but_distlock(installed: Path) -> None:
 
 
 def test_the_installed_command_runs_from_another_folder(installed: Path, tmp_path: Path) -> None:
-    command = [installed / "bin/distlock", "--version"]
+    command = [str(installed / "bin/distlock"), "--version"]
     done = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"distlock {__version__}\n", "")
 
