@@ -13,8 +13,6 @@ tests/ holds each of them to it on a real server:
 An engine is used by one thread at a time. All clock values are seconds of CLOCK_BOOTTIME on this machine.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path

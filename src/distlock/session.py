@@ -3,8 +3,6 @@
 ``cancel`` is a descriptor that becomes readable when nobody wants the lock any more.
 """
 
-from __future__ import annotations
-
 import random
 import select
 import time

@@ -1,7 +1,5 @@
 """The command: found before the lock is asked for, started once it is held."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a run is to do, complete and checked, before any process is forked."""
 
-from __future__ import annotations
-
 import signal
 from typing import Literal, NamedTuple
 

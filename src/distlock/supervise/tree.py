@@ -5,8 +5,6 @@ cleared. Ancestry does not lie as long as the supervisor lives, since it is the 
 when the supervisor is dead.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ through a pipe: a supervisor that was stopped for an hour would find a full pipe
 a shared page, written by the renewer, read by the supervisor whenever it looks at the clock.
 """
 
-from __future__ import annotations
-
 import fcntl
 import mmap
 import os
