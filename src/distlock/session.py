@@ -29,7 +29,8 @@ class Waiting(NamedTuple):
     """Owner ids of the runs around this one."""
 
 
-def _pause(seconds: float, cancel: int) -> None:
+def pause(seconds: float, cancel: int) -> None:
+    """Raises Cancelled as soon as ``cancel`` is readable."""
     if select.select([cancel], [], [], max(0.0, seconds))[0]:
         raise Cancelled
 
@@ -48,6 +49,7 @@ class Acquisition:
         *,
         explain: bool = True,
         on_waiting: Callable[[LockState], None] | None = None,
+        pause: Callable[[float, int], None] = pause,
     ) -> None:
         self._backend = backend
         self._request = request
@@ -56,15 +58,16 @@ class Acquisition:
         self._clock = clock
         self._explain = explain
         self._on_waiting = on_waiting
+        self._pause = pause
         self._answered = False
 
     def run(self) -> Grant:
         """Raises Busy, NestedRun, Unavailable, Refused, Cancelled."""
         if self._waiting.jitter:
-            _pause(random.uniform(0, self._waiting.jitter), self._cancel)
+            self._pause(random.uniform(0, self._waiting.jitter), self._cancel)
         start = self._clock()
         wait = float("inf") if self._waiting.wait is None else self._waiting.wait
-        pause = 0.1
+        step = 0.1
         while True:
             try:
                 return self._queue(start + wait)
@@ -73,8 +76,8 @@ class Acquisition:
                 left = start + limit - self._clock()
                 if error.permanent or left <= 0:
                     raise
-            _pause(min(left, pause * random.uniform(0.5, 1)), self._cancel)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            self._pause(min(left, step * random.uniform(0.5, 1)), self._cancel)
+            step = min(2 * step, _LONGEST_PAUSE)
 
     def _queue(self, until: float) -> Grant:
         with self._backend.enqueue(self._request) as ticket:
@@ -91,7 +94,7 @@ class Acquisition:
             if left <= 0:
                 raise Busy(self._describe_busy())
             ticket.wait(min(left, 3600.0), self._cancel)
-            _pause(0, self._cancel)
+            self._pause(0, self._cancel)
             if grant := ticket.poll():
                 return grant
 
