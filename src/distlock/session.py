@@ -108,6 +108,7 @@ class Acquisition:
             )
         if self._on_waiting:
             self._on_waiting(state)
+            self._on_waiting = None
 
     def _describe_busy(self) -> str:
         waited = "" if not self._waiting.wait else f"not had within {format_duration(self._waiting.wait)}: "
