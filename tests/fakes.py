@@ -70,6 +70,7 @@ class ScriptedBackend(Backend):
         self.failure: BaseException | None = None
         """Raised by every request while it is set."""
         self.inspect_failure: BaseException | None = None
+        self.nudged = False
         self.on_renew: Callable[[Grant, float], Grant] = lambda grant, _: grant._replace(valid_from=clock())
         self.log: list[tuple[float, str]] = []
         """Each request, with its instant."""
@@ -83,6 +84,10 @@ class ScriptedBackend(Backend):
 
     def fail(self, failure: BaseException | None) -> None:
         self.failure = failure
+
+    def nudge(self) -> None:
+        """Wake the waiter for no reason."""
+        self.nudged = True
 
     def note(self, request: str) -> None:
         self.log.append((self.clock(), request))
@@ -109,6 +114,7 @@ class ScriptedBackend(Backend):
         raise NotImplementedError
 
     def inspect(self, name: str, timeout: float) -> LockState:
+        assert timeout > 0
         self.note("inspect")
         if self.inspect_failure is not None:
             raise self.inspect_failure
@@ -138,8 +144,9 @@ class ScriptedTicket(Ticket):
     def wait(self, timeout: float, cancel: int) -> None:
         backend = self._backend
         backend.note("wait")
+        backend.nudged = False
         backend.clock.sleep(
-            timeout, lambda: not backend.held or backend.failure is not None or is_readable(cancel)
+            timeout, lambda: not backend.held or backend.nudged or backend.failure is not None or is_readable(cancel)
         )
         if backend.failure is not None:
             raise backend.failure
