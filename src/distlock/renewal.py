@@ -93,32 +93,32 @@ class Renewal:
 
     def _run(self) -> None:
         try:
-            while self.step():
-                self._stop.wait(max(0.0, min(TICK, self._schedule.next_try - self._clock())))
-                if self._stop.is_set():
+            while (pause := self.step()) is not None:
+                if self._stop.wait(pause):
                     return
         except BaseException as error:  # noqa: BLE001 - a thread that died of anything at all has lost the lease
             self._lose(f"the renewal failed inside: {type(error).__name__}: {error}")
 
-    def step(self) -> bool:
-        """One look at the clock and at most one request; False when nothing is left to try."""
+    def step(self) -> float | None:
+        """One look at the clock and at most one request: seconds until the next, None when nothing is left to try."""
         now = self._clock()
         if now >= self._schedule.hard:
             # The clock comes first: after a freeze nothing is sent before the end of the lease is told.
             self._lose(f"it could not be renewed in time ({self._last_trouble})")
-        if now < self._schedule.next_try or (self.lost and not self.survivors):
-            return True
-        try:
-            grant = self._backend.renew(self._schedule.grant, self._schedule.timeout(now))
-        except LeaseLost as error:
-            self._lose(str(error))
-            return False
-        except DistlockError as error:
-            self._last_trouble = str(error)
-            self._schedule.failed(self._clock())
-            self._on_trouble(f"renewal failed (attempt {self._schedule.failures}): {error}")
-            return True
-        self._schedule.renewed(grant)
-        if not self.lost:
-            self._on_renewed(self._schedule.hard)
-        return True
+        if self.lost and not self.survivors:
+            return TICK
+        if now >= self._schedule.next_try:
+            try:
+                grant = self._backend.renew(self._schedule.grant, self._schedule.timeout(now))
+            except LeaseLost as error:
+                self._lose(str(error))
+                return None
+            except DistlockError as error:
+                self._last_trouble = str(error)
+                self._schedule.failed(self._clock())
+                self._on_trouble(f"renewal failed (attempt {self._schedule.failures}): {error}")
+            else:
+                self._schedule.renewed(grant)
+                if not self.lost:
+                    self._on_renewed(self._schedule.hard)
+        return max(0.0, min(TICK, self._schedule.next_try - self._clock()))
