@@ -15,18 +15,15 @@ def chosen_backend(option: str | None) -> str:
 
 
 def masked(url: str) -> str:
-    """The URL without what may be secret: the password before the last @, and every value behind the ``?``. Where an
-    unescaped character makes it unclear which part is the password, nothing but the scheme is shown."""
-    scheme, slashes, rest = url.partition("://")
-    if not slashes:
-        return url
-    rest, question, query = rest.partition("?")
-    user, at, place = rest.rpartition("@")
-    if not at and "@" in query:
+    """The URL without what may be secret: the password before the last @, and all behind the ``?``, where an unescaped
+    & in a value would make the rest of it look like a name. Where a slip makes it unclear which part is the password,
+    nothing but the scheme is shown."""
+    scheme, _, rest = url.partition(":")
+    if not rest.startswith("//"):
+        return f"{scheme}:***" if "@" in rest or "?" in rest else url
+    before, question, query = rest[2:].partition("?")
+    if "@" in query:
         return f"{scheme}://***"
-    if at:
-        name, colon, _ = user.partition(":")
-        user = name + (":***" if colon else "")
-    keys = [part.partition("=") for part in query.split("&")] if question else []
-    shown = "&".join(key + ("=***" if equals else "") for key, equals, _ in keys)
-    return scheme + slashes + user + at + place + question + shown
+    user, at, place = before.rpartition("@")
+    name, colon, _ = user.partition(":")
+    return f"{scheme}://{name}" + (":***" if colon else "") + at + place + ("?***" if question else "")
