@@ -141,7 +141,7 @@ class Holding:
             self._await_descendants()
         elif policy is None:
             group = self._child if self._own_group else os.getpgrp()
-            if left := tree.in_group(group, among=self._living()):
+            if self._plan.verbosity >= 0 and (left := tree.in_group(group, among=self._living())):
                 pids = " ".join(str(process.pid) for process in left)
                 self.unsaid.append(
                     f"COMMAND ended and left {len(left)} of its processes running without the lock (pid {pids}); "

@@ -1,0 +1,54 @@
+"""Somebody who wants the lock all the time, and notes when it could first have been had."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from distlock.backends import open_backend
+from distlock.backends.base import Client, Environment, Grant, Request
+from distlock.clock import boottime
+from processes import wait_until
+
+
+class Contender:
+    """Polls through the contract each few milliseconds, in a thread. ``granted_at`` is the clock BEFORE the poll that
+    was granted: nothing of the old holder may have lived after it."""
+
+    def __init__(self, backend: str, name: str, folder: Path) -> None:
+        self._backend = open_backend(backend, Environment(boottime, lambda: folder))
+        client = Client(os.urandom(16).hex(), "contender", os.getpid(), "tests", "contender", None, time.time())
+        self._request = Request(name, 3.0, client)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.grant: Grant | None = None
+        self.granted_at = float("inf")
+
+    def _run(self) -> None:
+        with self._backend.enqueue(self._request) as ticket:
+            while not self._stop.is_set():
+                before = boottime()
+                grant = ticket.poll()
+                if grant:
+                    self.granted_at = before
+                    self.grant = grant
+                    return
+                time.sleep(0.003)
+
+    def wait(self, seconds: float) -> float:
+        """When the grant came."""
+        wait_until(lambda: self.grant, seconds, "the contender's grant")
+        return self.granted_at
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._backend.close()
