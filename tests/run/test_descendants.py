@@ -54,12 +54,12 @@ def test_kill_ends_them_before_the_release(lab: Lab, leave: str, deaf: str) -> N
 
 
 def test_wait_keeps_the_lock_until_they_are_gone(lab: Lab) -> None:
-    run = lab.start("--ttl", "3", "--descendants", "wait", "job", "--", "sh", "-c", DAEMON + "; cat daemon; exit 6")
+    script = f"{DAEMON}; cat daemon; echo $$; exit 6"
+    run = lab.start("--ttl", "3", "--descendants", "wait", "job", "--", "sh", "-c", script)
     assert run.stdout
-    pid = int(run.stdout.readline())
+    pid, child = int(run.stdout.readline()), int(run.stdout.readline())
+    wait_until(lambda: not is_alive(child))
     with Contender(lab.backend, "job", lab.folder) as other:
-        # The child has ended when its output has; the daemon holds another one.
-        assert run.stdout.read() == b""
         with pytest.raises(subprocess.TimeoutExpired):
             run.wait(4)  # longer than the TTL
         assert other.grant is None
@@ -69,10 +69,10 @@ def test_wait_keeps_the_lock_until_they_are_gone(lab: Lab) -> None:
 
 
 def test_signal_while_waiting_for_them_reaches_them(lab: Lab) -> None:
-    run = lab.start("--descendants", "wait", "job", "--", "sh", "-c", DAEMON + "; cat daemon")
+    run = lab.start("--descendants", "wait", "job", "--", "sh", "-c", DAEMON + "; cat daemon; echo $$")
     assert run.stdout
-    pid = int(run.stdout.readline())
-    assert run.stdout.read() == b""
+    pid, child = int(run.stdout.readline()), int(run.stdout.readline())
+    wait_until(lambda: not is_alive(child))
     run.send_signal(signal.SIGTERM)
     assert run.wait(5) == 0
     assert not is_alive(pid)
