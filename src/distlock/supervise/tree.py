@@ -35,7 +35,9 @@ def _stat(pid: int) -> _Stat | None:
         return None
     if len(fields) < 20:
         return None
-    return _Stat(fields[0] not in (b"Z", b"X", b"x"), int(fields[1]), int(fields[2]), int(fields[19]))
+    # A process whose first thread has ended looks like a zombie; it lives as long as it has other threads.
+    alive = fields[0] not in (b"Z", b"X", b"x") or int(fields[17]) > 1
+    return _Stat(alive, int(fields[1]), int(fields[2]), int(fields[19]))
 
 
 def identify(pid: int) -> Process | None:
