@@ -58,14 +58,18 @@ def children(pid: int) -> list[int]:
     """Direct children, zombies too. Needs CONFIG_PROC_CHILDREN, else reads all of /proc."""
     found: list[int] = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += map(int, file.read().split())
-    except FileNotFoundError:
-        if os.path.exists("/proc/self/task") and not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-            return [p for p in _pids() if (stat := _stat(p)) and stat.parent == pid]
-    except OSError:
-        pass
+        except FileNotFoundError:  # the thread has ended, or the kernel keeps no such list
+            if not os.path.exists("/proc/thread-self/children"):
+                return [p for p in _pids() if (stat := _stat(p)) and stat.parent == pid]
+        except OSError:
+            continue
     return found
 
 
