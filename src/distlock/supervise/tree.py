@@ -76,8 +76,17 @@ def children(pid: int) -> list[int]:
 def descendants(root: int, without: frozenset[int]) -> list[Process]:
     """Live processes below ``root``; what is in ``without`` is left out together with all below it. A process that
     forks while we look may be missed: whoever must be sure looks again until nothing is left."""
+    while True:
+        direct = children(root)
+        found = _living_below(direct, without)
+        # Nothing left? Not if something was orphaned behind our back: it has come to the subreaper meanwhile.
+        if found or set(children(root)) <= set(direct):
+            return found
+
+
+def _living_below(direct: list[int], without: frozenset[int]) -> list[Process]:
     found: list[Process] = []
-    todo = [p for p in children(root) if p not in without]
+    todo = [p for p in direct if p not in without]
     seen = set(todo)
     while todo:
         pid = todo.pop()
