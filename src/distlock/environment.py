@@ -34,7 +34,7 @@ def of_child(
     result = {key: value for key, value in caller.items() if key not in {b"DISTLOCK_" + word for word in _OURS}}
     result[b"DISTLOCK_NAME"] = name.encode()
     result[b"DISTLOCK_OWNER"] = owner.encode()
-    result[b"DISTLOCK_TTL"] = f"{ttl:g}".encode()
+    result[b"DISTLOCK_TTL"] = repr(ttl).removesuffix(".0").encode()  # "g" would write twelve days as 1.0368e+06
     result[b"DISTLOCK_RUN"] = ":".join((*outer_owners(caller), owner)).encode()
     if token is not None:
         result[b"DISTLOCK_FENCING_TOKEN"] = str(token).encode()
