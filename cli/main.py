@@ -73,7 +73,7 @@ def _run(arguments: list[str]) -> int:
     try:
         result = build_app()(arguments, prog_name="distlock", standalone_mode=False)
     except typer.TyperException as error:
-        say(f"{error.format_message()}; see distlock --help")
+        say(f"{error.format_message().rstrip('.')}; see distlock --help")
         return error.exit_code
     except DistlockError as error:
         say(str(error))

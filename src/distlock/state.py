@@ -25,7 +25,10 @@ def state_directory() -> Path:
         return site_state_path("distlock")
     if os.environ.get("HOME") == "":
         del os.environ["HOME"]  # as unset: an empty one would put the state under /.local
-    found = user_state_path("distlock")
+    try:
+        found = user_state_path("distlock")
+    except RuntimeError:  # what older releases of platformdirs return is not absolute
+        found = Path("~")
     if not found.is_absolute():
         raise ConfigurationError(
             f"user {os.geteuid()} has no home directory; set HOME, XDG_STATE_HOME or DISTLOCK_STATE_DIR"
