@@ -6,6 +6,7 @@ import os
 import select
 
 _STDERR = 2
+_ONE_PAGE = 4096
 
 
 def line(text: str) -> bytes:
@@ -24,14 +25,18 @@ def say(text: str) -> None:
 
 
 def say_if_ready(text: str) -> bool:
-    """As say(), if it cannot block; False if it could. A pipe that is ready takes 4096 bytes at once."""
+    """As say(), if it cannot block; False if it could. A pipe that is ready takes one page at once: a longer line is
+    cut."""
     look = select.poll()
     look.register(_STDERR, select.POLLOUT)
     events = look.poll(0)
     if not events or not events[0][1] & select.POLLOUT:
         return False
+    data = line(text)
+    if len(data) > _ONE_PAGE:
+        data = data[: _ONE_PAGE - 1].decode("utf-8", "ignore").encode() + b"\n"
     try:
-        os.write(_STDERR, line(text)[:4096])
+        os.write(_STDERR, data)
     except OSError:
         pass
     return True
