@@ -38,7 +38,7 @@ def test_the_one_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, uid: int) ->
 @pytest.mark.parametrize("chosen", ["state", "./state", "~/state"])
 def test_a_relative_one_would_move_with_the_working_directory(monkeypatch: pytest.MonkeyPatch, chosen: str) -> None:
     monkeypatch.setenv("DISTLOCK_STATE_DIR", chosen)
-    with pytest.raises(ConfigurationError, match="DISTLOCK_STATE_DIR: .* is not an absolute path") as caught:
+    with pytest.raises(ConfigurationError, match=r"DISTLOCK_STATE_DIR: .* is not an absolute path") as caught:
         state_directory()
     assert f"'{chosen}'" in str(caught.value)
 
