@@ -5,19 +5,15 @@ processes of one boot, with the shift taken out. Boot id and machine id tell boo
 ones of its own, so "another boot" proves that the writer is gone only outside of containers.
 """
 
-from __future__ import annotations
-
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from .base import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .local_record import Record
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
@@ -26,8 +22,7 @@ INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 CONTAINER_MARKS = ("/run/.containerenv", "/.dockerenv", "/run/systemd/container")
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(NamedTuple):
     """What a record says about the process that wrote it."""
 
     boot: str
@@ -39,7 +34,7 @@ class Host:
     """What a time namespace adds to CLOCK_BOOTTIME."""
 
     @classmethod
-    def read(cls) -> Host:
+    def read(cls) -> Self:
         try:
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
             ours = os.readlink("/proc/self") == str(os.getpid())
@@ -82,7 +77,7 @@ class Ages:
         """The host's clock, the same in all its time namespaces."""
         return self._clock() - self._host.shift
 
-    def age(self, record: Record, now: float) -> float:
+    def age(self, record: "Record", now: float) -> float:
         if record.boot == self._host.boot and record.changed <= now:
             return now - record.changed
         if (

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import time
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ class Database:
                 message = f"{self.path} has the unknown layout version {layout}; this program knows {LAYOUT}"
                 raise Unavailable(message, permanent=True)
             (verdict,) = sql.execute("PRAGMA quick_check(1)").fetchone()  # 0.04 ms
-            row = sql.execute("SELECT name FROM lock").fetchone()
+            row = sql.execute("SELECT name, (SELECT min(ticket) FROM waiter) FROM lock").fetchone()
             if verdict != "ok" or row is None:
                 raise _damaged(self.path, "it does not pass SQLite's quick_check")
         if name is not None and row[0] != name:
@@ -116,6 +117,8 @@ class Database:
             sql.execute("COMMIT")
         except sqlite3.Error as error:
             raise _translated(self.path, error) from error
+        except OSError as error:  # byte locks
+            raise failure(self.path, error) from error
         finally:
             with suppress(sqlite3.Error):  # closing rolls back as well, and so does whoever opens the file next
                 if sql.in_transaction:
@@ -136,6 +139,11 @@ class Database:
         close_quietly(self.descriptor)
 
 
+@cache
+def schema() -> str:
+    return Path(__file__).with_name("local.sql").read_text(encoding="utf-8")
+
+
 def create(path: Path, name: str, mode: int, group: int | None) -> None:
     """A new database under the path unless there is one. It is complete and on the disk before it is seen there, so
     that an empty or short file is damage and never a free lock. Tokens begin at the time in microseconds, above those
@@ -150,7 +158,7 @@ def create(path: Path, name: str, mode: int, group: int | None) -> None:
         connection = sqlite3.connect(f"file:{_quoted(unfinished)}?mode=rw", uri=True, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode = OFF")
-            connection.executescript(Path(__file__).with_name("local.sql").read_text(encoding="utf-8"))
+            connection.executescript(schema())
             connection.execute("INSERT INTO lock (id, name, token) VALUES (1, ?, ?)", (name, int(time.time() * 1e6)))
         except sqlite3.Error as error:
             raise _translated(unfinished, error) from error

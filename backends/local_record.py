@@ -1,25 +1,17 @@
 """The rows of a lock database: the lock's record and its queue. Every function runs inside a transaction."""
 
-from __future__ import annotations
-
+import sqlite3
 import time
-from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from .base import Client
-
-if TYPE_CHECKING:
-    import sqlite3
-
-    from .base import Request
-    from .local_boot import Host
+from .base import Client, Request
+from .local_boot import Host
 
 _CLIENT = "owner, host, pid, user, command, label, since"
 _RECORD = "token, tickets, changes, changed, boot, machine, contained, namespace, uid, started, ticket, ttl, " + _CLIENT
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """The lock's row; the columns are explained in local.sql."""
 
     token: int
@@ -77,7 +69,7 @@ def write_grant(
         " owner = ?11, host = ?12, pid = ?13, user = ?14, command = ?15, label = ?16, since = ?17",
         (
             *(ticket, token, now, host.boot, host.machine, host.contained, host.namespace, uid, started, request.ttl),
-            *_columns(replace(request.client, since=time.time())),
+            *_columns(request.client._replace(since=time.time())),
         ),
     )
 
@@ -100,6 +92,4 @@ def write_free(sql: sqlite3.Connection, host: Host, now: float) -> None:
 
 def _columns(client: Client) -> tuple[object, ...]:
     """argv[0] and host names may hold bytes that are no UTF-8, which SQLite refuses; these texts are for people."""
-    return tuple(
-        text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text for text in astuple(client)
-    )
+    return tuple(text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text for text in client)

@@ -11,6 +11,7 @@ from .base import DistlockError, Grant, Ticket, Unavailable
 from .local_boot import Ages
 from .local_crash import CrashProof, started
 from .local_database import Database, Moved
+from .local_directory import failure
 from .local_queue import Watcher, byte_is_locked, lock_byte, unlock_byte
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class LocalTicket(Ticket):
         self._proof = CrashProof(backend.host)
         self._forget()
         self._database: Database | None = self._backend.open_or_create(request.name, self._timeout)
-        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._event = -1  # made when first waiting
 
     def _forget(self) -> None:
         self._crashed = ""  # the owner whose crash is proven
@@ -157,8 +158,13 @@ class LocalTicket(Ticket):
         limit = min(timeout, self._look_at - self._backend.clock())
         if self._database is None or limit <= 0:
             return
-        if self._target and (self._watcher is None or self._watcher.ticket != self._target):
-            self._watcher = Watcher(self._database.descriptor, self._event, self._target)
+        try:
+            if self._event < 0:
+                self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            if self._target and (self._watcher is None or self._watcher.ticket != self._target):
+                self._watcher = Watcher(self._database.descriptor, self._event, self._target)
+        except OSError as error:
+            raise failure(self._database.path, error) from error
         poll = select.poll()
         poll.register(self._event, select.POLLIN)
         poll.register(cancel, select.POLLIN)
