@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 from .backends.base import Grant
@@ -53,17 +54,22 @@ class LeaseFile:
             path.unlink(missing_ok=True)
 
     def remove_stale(self, now: float) -> None:
-        """What killed renewers left: files of another boot, and those a day past their deadline. A file that is no
-        lease file goes too: the directory is ours alone."""
+        """What killed renewers left, a day past its deadline. A home on a network file system holds the files of other
+        hosts too, whose clock is not ours: the age of such a file counts, which each renewal sets back. A file that is
+        no lease file goes as well: the directory is ours alone."""
         for path in self._directory.glob("*"):
             try:
-                content = json.loads(path.read_text(encoding="utf-8"))
-                stale = content["boot_id"] != self._boot_id or content["hard_deadline_boottime"] < (
-                    now - _KEPT_AFTER_DEADLINE
-                )
+                age = time.time() - path.stat().st_mtime
+                text = path.read_bytes()
             except OSError:
                 continue
+            try:
+                content = json.loads(text)
+                if content["boot_id"] == self._boot_id:
+                    over = now - content["hard_deadline_boottime"]
+                else:
+                    over = age - content["ttl_seconds"]
             except (ValueError, KeyError, TypeError):
-                stale = path.suffix == ".json"
-            if stale:
+                over = age
+            if over > _KEPT_AFTER_DEADLINE:
                 path.unlink(missing_ok=True)
