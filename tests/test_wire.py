@@ -101,24 +101,14 @@ def test_both_ends_hear_each_other_in_order(ends: tuple[Channel, Channel]) -> No
     assert not other.peer_is_gone
 
 
-def test_the_last_words_of_a_dead_peer_are_heard(ends: tuple[Channel, Channel]) -> None:
-    one, other = ends
+def test_the_last_words_of_a_dead_peer_are_heard() -> None:
+    one, other = channels()
     one.send(Message(Kind.LOST, text="why"))
-    one.hang_up()
+    one.close()
     assert other.receive() == [Message(Kind.LOST, text="why")]
     assert other.peer_is_gone
     assert other.receive() == []
-
-
-def test_hanging_up_is_heard_as_death_and_can_be_done_twice(ends: tuple[Channel, Channel]) -> None:
-    one, other = ends
-    one.hang_up()
-    one.hang_up()
-    assert other.receive() == []
-    assert other.peer_is_gone
-    other.send(Message(Kind.RELEASED, 1))
-    assert one.receive() == [Message(Kind.RELEASED, 1)]
-    assert not one.peer_is_gone
+    other.close()
 
 
 def test_a_message_to_the_dead_is_no_error() -> None:

@@ -169,12 +169,18 @@ class _Renewer:
                 elif message.kind is Kind.RELEASE:
                     return
             if self._channel.peer_is_gone:
-                if self._child_started:
-                    self._end_tree(renewal)
+                self._supervisor_died(renewal)
                 return
             if now >= snapshot_at:
                 snapshot_at = now + _SNAPSHOT_EVERY
                 self._known = set(self._below_supervisor())
+
+    def _supervisor_died(self, renewal: Renewal) -> None:
+        """Its files are closed a moment before its child gets the parent's death signal; only a supervisor that is a
+        zombie has sent it. Until then a child could be alive that nobody has told us of."""
+        while tree.identify(self._supervisor):
+            time.sleep(0.001)
+        self._end_tree(renewal)
 
     def _give_back(self, backend: Backend, renewal: Renewal) -> None:
         """Nothing is sent for a lease that is lost. The lease file goes first: a job that looks at it must not find a

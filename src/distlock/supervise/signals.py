@@ -54,8 +54,17 @@ class Signals:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask - (FORWARDED | JOB_CONTROL))
 
 
-def stop_self() -> None:
-    """Stop as the child was stopped, so that the shell sees a stopped job. SIGSTOP, for the others may be ignored."""
+def stop_self(number: int = signal.SIGSTOP) -> None:
+    """Stop as the child was stopped, so that the shell sees a job stopped by the same signal. That one may be ignored,
+    or stop nothing in an orphaned process group: SIGSTOP then."""
+    if number in JOB_CONTROL:
+        ours = signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # here it stops
+        signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+        signal.signal(number, ours)
+        if signal.SIGCONT in signal.sigpending():
+            return
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -99,7 +99,7 @@ class Supervisor:
                 raise Unavailable("the renewer does not answer; nothing was started")
             info = self._signals.next(TICK)
             if info and info.si_signo in FORWARDED:
-                self._channel.hang_up()
+                self._channel.send(Message(Kind.RELEASE))
                 self._await_renewer(_CANCEL)
                 return info.si_signo  # as a wait status: death by this signal
             if info and info.si_signo in JOB_CONTROL:

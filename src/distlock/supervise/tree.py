@@ -10,6 +10,9 @@ import signal
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+_GONE = (FileNotFoundError, ProcessLookupError)
+"""Any other error says nothing about a process (no descriptor left, say), and must not pass for its death."""
+
 
 class Process(NamedTuple):
     """A process that cannot be mistaken for a later one with the same pid."""
@@ -31,7 +34,7 @@ def _stat(pid: int) -> _Stat | None:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command's name may hold blanks and parentheses; the fields begin behind its last one.
             fields = file.read().rpartition(b")")[2].split()
-    except OSError:
+    except _GONE:
         return None
     if len(fields) < 20:
         return None
@@ -59,7 +62,7 @@ def children(pid: int) -> list[int]:
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
+    except _GONE:
         return found
     for thread in threads:
         try:
@@ -68,7 +71,7 @@ def children(pid: int) -> list[int]:
         except FileNotFoundError:  # the thread has ended, or the kernel keeps no such list
             if not os.path.exists("/proc/thread-self/children"):
                 return [p for p in _pids() if (stat := _stat(p)) and stat.parent == pid]
-        except OSError:
+        except ProcessLookupError:
             continue
     return found
 

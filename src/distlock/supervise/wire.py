@@ -30,7 +30,7 @@ class Kind(IntEnum):
     RELEASED = 6  # first: 1 released, 0 not; text: why not
     # supervisor to renewer
     CHILD = 7  # first: pid; second: its process group, 0 if shared with the supervisor
-    RELEASE = 8  # the child has ended and nothing of it is to be killed
+    RELEASE = 8  # nobody wants the lock any more, and nothing of a child is to be killed
 
 
 FAILURES: tuple[type[DistlockError], ...] = (
@@ -112,14 +112,8 @@ class Channel:
     def descriptors(self) -> tuple[int, int]:
         return self.reading, self._writing
 
-    def hang_up(self) -> None:
-        """Show the other end an end of file; receiving still works."""
-        if self._writing >= 0:
-            os.close(self._writing)
-            self._writing = -1
-
     def close(self) -> None:
-        self.hang_up()
+        os.close(self._writing)
         os.close(self.reading)
 
 
