@@ -1,0 +1,111 @@
+"""Start-up, hand-off and memory of `distlock run` beside its peers, and the targets of the project.
+
+Ends with 0 whether or not the targets are reached: the figures are for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # where the package is, not this file
+
+from benchmarks import hand_off, memory, start_up
+from benchmarks.etcd_server import etcd_server
+from benchmarks.machine import compile_distlock, describe
+from benchmarks.peers import ETCDCTL, Peer, environment, peers, program
+from benchmarks.processes import nothing_left_behind
+from benchmarks.report import Target, ratios, table, timings
+from benchmarks.stamping_child import Child, make_child
+
+PYTHON = "python -c pass"
+
+
+class Setting(NamedTuple):
+    """What all three subjects need."""
+
+    peers: Sequence[Peer]
+    child: Child
+    folder: Path
+    environment: dict[str, str]
+    starts: int
+    waiters: int
+    samples: int
+
+
+def main() -> None:
+    options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # not without ending what was started
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distlock-benchmark-")))
+        stack.enter_context(nothing_left_behind())
+        etcd = stack.enter_context(etcd_server(folder))
+        clean = environment(folder)
+        setting = Setting(peers(folder, etcd), make_child(folder), folder, clean, **vars(options))
+        print(*describe(folder, clean), sep="\n", flush=True)
+        targets: list[Target] = []
+        for subject in (_start_up, _hand_off, _memory):
+            print(flush=True)
+            targets += subject(setting)
+    print("\nTargets", *(target.line for target in targets), sep="\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--starts", type=int, default=20, help="starts of each command in a sample")
+    parser.add_argument("--waiters", type=int, default=16, help="waiters behind the holder")
+    parser.add_argument("--samples", type=int, default=2, help="samples; the one with the smallest median counts")
+    return parser.parse_args()
+
+
+def _start_up(setting: Setting) -> list[Target]:
+    compile_distlock()
+    commands = {PYTHON: [sys.executable, "-c", "pass"]}
+    commands |= {peer.name: [*peer.command("start-up"), program("true")] for peer in setting.peers}
+    found = start_up.measure(commands, setting.environment, setting.starts, setting.samples)
+    print(f"Start-up: `true` under a free lock. {setting.samples} samples of {setting.starts} starts, taken in turns.")
+    print("Python finds its bytecode, as after pip install.")
+    print(timings(found, PYTHON))
+    times = ratios(found, PYTHON)
+    return [Target(f"start-up, {peer.name}", times[peer.name], 9, f"x {PYTHON}") for peer in setting.peers if peer.ours]
+
+
+def _hand_off(setting: Setting) -> list[Target]:
+    _, child, folder, clean, _, waiters, samples = setting
+    found = hand_off.measure(setting.peers, child, waiters, samples, folder, clean)
+    print(
+        f"Hand-off: from the end of one child to the start of the next. {waiters} waiters, all in the queue before the"
+    )
+    print(f"holder goes; {samples} samples, taken in turns. The child is {child.what} that writes down both times.")
+    print(timings(found, ETCDCTL))
+    times = ratios(found, ETCDCTL)
+    return [
+        Target(f"hand-off to {waiters} waiters, {peer.name}", times[peer.name], 1.5, f"x {ETCDCTL}")
+        for peer in setting.peers
+        if peer.ours
+    ]
+
+
+def _memory(setting: Setting) -> list[Target]:
+    _, child, folder, clean, _, waiters, _ = setting
+    one = memory.measure(setting.peers, child, 1, folder, clean)
+    many = memory.measure(setting.peers, child, waiters, folder, clean)
+    print("Memory: PSS of a waiter, all its processes together; of the only one, and the median of many.")
+    rows = [[peer.name, f"{one[peer.name].median:.1f}", f"{many[peer.name].median:.1f}"] for peer in setting.peers]
+    print(table(["MB", "the only one", f"one of {waiters}"], rows))
+    return [
+        Target(f"memory of the only waiter, {peer.name}", one[peer.name].median, 45, "MB")
+        for peer in setting.peers
+        if peer.ours
+    ]
+
+
+if __name__ == "__main__":
+    main()
