@@ -1,0 +1,133 @@
+"""Where two things go wrong at once, or something is in the way that is not of the run."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contending import Contender
+from distlock.clock import boottime
+from processes import DISTLOCK, Lab, is_alive, renewer_of, wait_until
+
+STARTED = ["sh", "-c", "echo $$; exec sleep 60"]
+
+
+def started(run: subprocess.Popen[bytes]) -> int:
+    assert run.stdout
+    return int(run.stdout.readline())
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: "State:\tT" in Path(f"/proc/{pid}/status").read_text())
+
+
+def take_away(lab: Lab) -> None:
+    (path,) = (lab.folder / "locks").glob("*.lock")
+    path.unlink()
+
+
+def test_lease_lost_under_a_stopped_supervisor(lab: Lab) -> None:
+    """The renewer ends the child; the supervisor, awake again, says why and not only that it was killed."""
+    run = lab.start("--ttl", "3", "job", "--", *STARTED)
+    child = started(run)
+    stop(run.pid)
+    take_away(lab)
+    wait_until(lambda: not is_alive(child), 5)
+    os.kill(run.pid, signal.SIGCONT)
+    _, stderr = run.communicate(timeout=5)
+    assert run.returncode == 76
+    assert b"was removed or replaced" in stderr
+
+
+def test_supervisor_killed_while_everything_is_stopped(lab: Lab) -> None:
+    command, stamps = lab.stamper("deaf")
+    run = lab.start("--ttl", "3", "job", "--", *command)
+    everything = [renewer_of(run.pid), stamps.writer()]
+    with Contender(lab.backend, "job", lab.folder) as other:
+        for pid in everything:
+            stop(pid)
+        run.kill()  # the kernel kills the stopped child for its parent's death
+        wait_until(lambda: not is_alive(everything[1]), 2)
+        granted = other.wait(5)
+        assert stamps.last() < granted
+        os.kill(everything[0], signal.SIGCONT)
+        wait_until(lambda: not is_alive(everything[0]), 5)
+        assert other.grant is not None
+        assert other.grant.token is not None
+
+
+def test_stopped_renewer_at_a_normal_end(lab: Lab) -> None:
+    """The child's own code stands; one line says that the lock was not given back."""
+    run = lab.start("--ttl", "30", "job", "--", "sh", "-c", "echo $$; read line; exit 5")
+    started(run)
+    renewer = renewer_of(run.pid)
+    stop(renewer)
+    run.wait(15)
+    assert run.returncode == 5
+    assert run.stderr
+    assert b"the lock could not be released (no answer in time); it ends with its lease" in run.stderr.read()
+    assert not is_alive(renewer)
+
+
+def test_killed_renewer_and_a_child_that_ends_in_time(lab: Lab) -> None:
+    run = lab.start("--ttl", "30", "job", "--", "sh", "-c", "echo $$; exec sleep 1")
+    started(run)
+    os.kill(renewer_of(run.pid), signal.SIGKILL)
+    _, stderr = run.communicate(timeout=10)
+    assert run.returncode == 0
+    assert b"the renewer was dead" in stderr
+    # On one host the crash is proven, so nobody has to wait for the lease to end.
+    assert lab.run("-w", "5", "job", "--", "true").returncode == 0
+
+
+def test_jobs_that_the_caller_started_are_not_of_the_run(lab: Lab) -> None:
+    """``sleep & exec distlock …``: the background job becomes a child of distlock, and lives through a lost lease."""
+    script = f"sleep 61 & echo $! > stranger; exec {DISTLOCK} run --ttl 3 job -- sh -c 'echo $$; exec sleep 60'"
+    run = lab.spawn(["sh", "-c", script])
+    child = started(run)
+    stranger = int((lab.folder / "stranger").read_text())
+    take_away(lab)
+    assert run.wait(10) == 76
+    assert not is_alive(child)
+    assert is_alive(stranger)
+    os.kill(stranger, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("which", ["supervisor", "renewer"])
+def test_without_a_free_descriptor_nothing_passes_for_dead(lab: Lab, which: str) -> None:
+    """Neither process can open anything in /proc any more; the child is dead before the lock is had all the same."""
+    command, stamps = lab.stamper("deaf")
+    run = lab.start("--ttl", "3", "job", "--", *command)
+    child = stamps.writer()
+    renewer = renewer_of(run.pid)
+    resource.prlimit(run.pid if which == "supervisor" else renewer, resource.RLIMIT_NOFILE, (0, 4096))
+    with Contender(lab.backend, "job", lab.folder) as other:
+        if which == "supervisor":
+            os.kill(renewer, signal.SIGKILL)
+        granted = other.wait(10)
+    assert stamps.last() < granted
+    assert not is_alive(child)
+    assert run.wait(10) in (70, 76)
+
+
+def test_grandchild_that_holds_the_output_does_not_hold_the_lock(lab: Lab) -> None:
+    """C47: the direct child is waited for, not the end of its pipes."""
+    run = lab.start("job", "--", "sh", "-c", "setsid -f sleep 60; echo $$")
+    started(run)
+    before = boottime()
+    assert lab.run("-w", "5", "job", "--", "true").returncode == 0
+    assert boottime() - before < 2
+    subprocess.run(["pkill", "-9", "-g", str(run.pid)], check=False)
+
+
+def test_child_that_signals_its_own_group_is_not_signalled_again(lab: Lab) -> None:
+    script = "import os, signal, sys, time\nn = []\nsignal.signal(signal.SIGUSR1, lambda *_: n.append(1))\n"
+    script += "os.killpg(0, signal.SIGUSR1)\ntime.sleep(0.4)\nsys.exit(len(n))\n"
+    assert lab.run("job", "--", sys.executable, "-c", script).returncode == 1
