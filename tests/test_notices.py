@@ -69,7 +69,8 @@ def test_any_text_is_one_line_and_says_whose_it_is(text: str) -> None:
         ("a sentence", "distlock: a sentence\n"),
         ("first\nsecond\r\nthird", "distlock: first second third\n"),
         ("Ночной", "distlock: Ночной\n"),
-        ("\udcff", "distlock: \\udcff\n"),
+        ("\udcff", "distlock: \\xff\n"),
+        ("a \x1b[31mred path\tit's", "distlock: a \\x1b[31mred path\\tit's\n"),
     ],
 )
 def test_lines(text: str, shown: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distlock.quoting import SHOWN, quoted
+from distlock.quoting import SHOWN, printable, quoted
 
 any_text = st.text(st.characters(codec=None))
 
@@ -31,6 +31,11 @@ any_text = st.text(st.characters(codec=None))
 )
 def test_shown(value: str, shown: str) -> None:
     assert quoted(value) == shown
+
+
+def test_a_sentence_keeps_its_quotes_and_loses_what_a_terminal_obeys() -> None:
+    assert printable("it's 'Ночь'\\") == "it's 'Ночь'\\"
+    assert printable("a\x1b[31m\tb\udcff'") == "a\\x1b[31m\\tb\\xff'"
 
 
 def test_a_long_value_is_cut_and_its_length_told() -> None:

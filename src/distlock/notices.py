@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import select
 
+from .quoting import printable
+
 _STDERR = 2
 _ONE_PAGE = 4096
 
 
 def line(text: str) -> bytes:
-    """Never more than one line, whatever is in it."""
-    return ("distlock: " + " ".join(text.splitlines()) + "\n").encode("utf-8", "backslashreplace")
+    """Never more than one line, and nothing that a terminal would obey, whatever is in it: a path or the message of a
+    library may come unquoted."""
+    return f"distlock: {printable(' '.join(text.splitlines()))}\n".encode()
 
 
 def say(text: str) -> None:

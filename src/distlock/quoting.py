@@ -27,6 +27,13 @@ def quoted(value: str) -> str:
     return f"'{''.join(pieces)}'"
 
 
+def printable(text: str) -> str:
+    """A sentence as it is but for what no terminal should get: that is escaped as in quoted values."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else _escaped(character) for character in text)
+
+
 def _escaped(character: str) -> str:
     if character in _SHORT:
         return _SHORT[character]
