@@ -47,10 +47,10 @@ def build_app() -> typer.Typer:
 
 
 def main() -> NoReturn:
-    from distlock.notices import say
-
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # die of Ctrl-C as any program: no KeyboardInterrupt anywhere
+    from distlock.notices import say
+
     if sys.platform != "linux":
         say(f"distlock runs on Linux; this is {sys.platform}")
         sys.exit(78)
