@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import pty
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
+
+from distlock.supervise import tree
+from processes import wait_until
 
 
 class Terminal:
@@ -56,3 +60,49 @@ class Terminal:
         os.close(self._master)
         self._process.kill()
         self._process.wait()
+
+
+class Shell(Terminal):
+    """An interactive bash without start-up files whose prompt shows ``$?``. What it started and still lives is killed
+    when the context is left, also when it stopped or runs in the background."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        super().__init__(["bash", "--norc", "--noprofile", "-i"], {**environment, "PS1": "[$?]> "})
+        self.pid = self._process.pid
+        self._hung_up = False
+
+    def __enter__(self) -> Self:
+        self.prompt()
+        return self
+
+    def prompt(self) -> int:
+        """Wait for the prompt; the exit code in it."""
+        return self.transcript()[1]
+
+    def transcript(self) -> tuple[str, int]:
+        """All up to the next prompt that was not returned before, and the exit code in the prompt."""
+        before, _, code = self.read_until("]> ").removesuffix("]> ").rpartition("[")
+        return before, int(code)
+
+    def command(self, line: str) -> tuple[str, int]:
+        """Type a line; what it printed, and its exit code. No echo of the line."""
+        self.press(f"{line}\n")
+        output, code = self.transcript()
+        return output.removeprefix(line).lstrip(), code
+
+    def job(self) -> int:
+        """The pid of the one command that it has started."""
+        return wait_until(lambda: tree.children(self.pid), what="a job of the shell")[0]
+
+    def hang_up(self) -> None:
+        """Close the terminal, as an emulator does whose window is closed."""
+        self._hung_up = True
+        os.close(self._master)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        left = tree.descendants(self.pid, frozenset())
+        if not self._hung_up:
+            os.close(self._master)
+        self._process.kill()
+        self._process.wait()
+        tree.send(left, signal.SIGKILL)
