@@ -59,7 +59,7 @@ class Database:
             raise
 
     def _verified(self, name: str | None, timeout: float) -> str:
-        self._connection = self._connected()
+        self._connection = self._connected(timeout)
         with self.transaction(timeout, "BEGIN") as sql:
             (application,) = sql.execute("PRAGMA application_id").fetchone()
             if application != APPLICATION:
@@ -76,12 +76,14 @@ class Database:
             raise Unavailable(f"{self.path} holds the lock {row[0]!r}, not {name!r}", permanent=True)
         return str(row[0])
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connected(self, timeout: float) -> sqlite3.Connection:
         with PROCESS_LOCKS:
             try:
                 # mode=rw never creates. A file that we may only read is opened for reading.
                 uri = f"file:{_quoted(self.path)}?mode=rw"
-                connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+                connection = sqlite3.connect(
+                    uri, uri=True, timeout=max(0.0, timeout), isolation_level=None, check_same_thread=False
+                )
                 connection.execute("PRAGMA journal_mode = TRUNCATE")
                 connection.execute("PRAGMA synchronous = FULL")
             except sqlite3.Error as error:
@@ -106,14 +108,16 @@ class Database:
         """Commit at the end, roll back at an exception. Raises Moved, Unavailable, Refused."""
         sql = self._connection
         assert sql is not None
+        until = time.monotonic() + timeout
         if not PROCESS_LOCKS.acquire(timeout=max(0.0, timeout)):
             raise _busy(self.path)
         try:
             self.check_place()
-            sql.execute(f"PRAGMA busy_timeout = {max(0, int(timeout * 1000))}")
+            _limit(sql, until)
             sql.execute(begin)
             self.check_place()
             yield sql
+            _limit(sql, until)  # the commit waits for readers
             sql.execute("COMMIT")
         except sqlite3.Error as error:
             raise _translated(self.path, error) from error
@@ -196,6 +200,10 @@ def _quoted(path: Path) -> str:
 
 def _damaged(path: Path, reason: str) -> Unavailable:
     return Unavailable(f"{path} is damaged: {reason}; remove it once nobody can be holding the lock", permanent=True)
+
+
+def _limit(sql: sqlite3.Connection, until: float) -> None:
+    sql.execute(f"PRAGMA busy_timeout = {max(0, int((until - time.monotonic()) * 1000))}")
 
 
 def _busy(path: Path) -> Unavailable:

@@ -41,6 +41,8 @@ class Record(NamedTuple):
 
 def read(sql: sqlite3.Connection) -> Record:
     row = sql.execute(f"SELECT {_RECORD} FROM lock").fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError("the lock's record is missing")
     values = (*row[:12], Client(*row[12:]))
     return Record(*values)
 

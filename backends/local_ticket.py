@@ -26,6 +26,8 @@ LOOK_AGAIN = 1.0
 LOOK_AGAIN_AFTER_A_CRASH = 0.08
 """The same while a holder's renewer is dead and the rest of it is not."""
 CALL = 5.0
+LEAVE = 0.5
+"""Who was told to go does not wait longer for its turn to say so."""
 FROZEN = 5.0
 """A lock that stayed free for so long has a frozen waiter at the head of its queue."""
 FROZEN_SEVERAL = 6.5
@@ -179,7 +181,7 @@ class LocalTicket(Ticket):
         if self._database is not None:
             try:
                 if self._ticket:
-                    with self._database.transaction(self._timeout) as sql:
+                    with self._database.transaction(min(LEAVE, self._timeout)) as sql:
                         record_of.drop_waiter(sql, self._ticket)
             except (DistlockError, Moved):
                 pass  # the row is dropped by the next to poll, who finds its byte unlocked

@@ -25,7 +25,6 @@ from distlock.backends import open_backend
 from distlock.backends.base import Backend, Client, DistlockError, Environment, Grant, LeaseLost, Request, Ticket
 from distlock.clock import boottime
 
-
 _PR_SET_DUMPABLE = 4
 
 

@@ -102,8 +102,8 @@ def test_a_frozen_waiter_is_passed_though_another_boot_released(fleet: Fleet) ->
     assert frozen.poll() is None
     with fleet.on().enqueue(request("n", 30.0)) as ticket:
         assert ticket.poll() is None
-        elsewhere.release(held, 5.0)
         seen = boottime()
+        elsewhere.release(held, 5.0)
         acquire(ticket)
         assert 4.0 < boottime() - seen < 7.5
     frozen.close()

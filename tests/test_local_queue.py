@@ -45,8 +45,8 @@ def test_a_frozen_waiter_is_passed_after_five_seconds(url: str, backend: LocalBa
         for waiter in (frozen, next_one, last):
             waiter.expect("waiting")
         frozen.signal(signal.SIGSTOP)
-        backend.release(held, 5.0)
         released = boottime()
+        backend.release(held, 5.0)
         token, at = next_one.granted()
         assert 5.0 <= at - released < 6.5
         next_one.tell("release")
@@ -64,8 +64,8 @@ def test_a_single_try_passes_frozen_waiters_too(url: str, backend: LocalBackend)
             waiter = stack.enter_context(Contender(url, "n"))
             waiter.expect("waiting")
             waiter.signal(signal.SIGSTOP)
-        backend.release(held, 5.0)
         released = boottime()
+        backend.release(held, 5.0)
         wait_until(lambda: try_once(backend, "n"))
         assert 6.5 <= boottime() - released < 7.5
 

@@ -86,7 +86,7 @@ def test_waiting_ends_at_its_time_out(backend: Backend, other: Backend, name: st
         for timeout in (0.0, 0.05, 0.3):
             start = boottime()
             ticket.wait(timeout, cancel)
-            assert boottime() - start < timeout + 0.15
+            assert boottime() - start < timeout + 0.4
 
 
 def test_waiting_is_cancelled_at_once(backend: Backend, other: Backend, name: str) -> None:
@@ -97,11 +97,11 @@ def test_waiting_is_cancelled_at_once(backend: Backend, other: Backend, name: st
         os.write(writing, b"!")
         start = boottime()
         ticket.wait(20.0, reading)
-        assert boottime() - start < 0.15
+        assert boottime() - start < 0.4
         os.close(writing)  # the end of the pipe cancels too
         os.read(reading, 1)
         ticket.wait(20.0, reading)
-        assert boottime() - start < 0.3
+        assert boottime() - start < 0.8
     os.close(reading)
 
 
