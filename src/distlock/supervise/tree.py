@@ -68,11 +68,9 @@ def children(pid: int) -> list[int]:
         try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += map(int, file.read().split())
-        except FileNotFoundError:  # the thread has ended, or the kernel keeps no such list
+        except OSError:  # the thread has ended, or the kernel keeps no such list
             if not os.path.exists("/proc/thread-self/children"):
                 return [p for p in _pids() if (stat := _stat(p)) and stat.parent == pid]
-        except ProcessLookupError:
-            continue
     return found
 
 
