@@ -32,8 +32,7 @@ def say_if_ready(text: str) -> bool:
     cut."""
     look = select.poll()
     look.register(_STDERR, select.POLLOUT)
-    events = look.poll(0)
-    if not events or not events[0][1] & select.POLLOUT:
+    if not look.poll(0):
         return False
     data = line(text)
     if len(data) > _ONE_PAGE:
