@@ -99,7 +99,7 @@ def test_a_line_that_is_taken_in_pieces_comes_whole(stderr: Stderr, monkeypatch:
 def test_nobody_who_listens_is_no_error(stderr: Stderr, closed: str) -> None:
     os.close(getattr(stderr, closed))
     say("to nobody")
-    say_if_ready("to nobody")
+    assert say_if_ready("to nobody"), "it would be kept for later"
 
 
 # -- where nothing may block ---------------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distlock.backends import base
@@ -55,6 +57,8 @@ def test_each_message_is_there_with_its_last_byte(sent: list[Message]) -> None:
         assert received == [[]] * (len(data) - 1) + [[message]]
 
 
+@example("\udcff", 1)
+@example("\U0001f512", 4000)
 @given(st.text(st.characters(codec=None)), st.integers(1, 4000))
 def test_any_text_is_written_in_one_piece_and_can_be_read(text: str, times: int) -> None:
     data = encode(Message(Kind.LOST, text=text * times))
@@ -130,20 +134,21 @@ def test_a_peer_that_sleeps_stops_nobody_and_finds_whole_messages(ends: tuple[Ch
     assert other.receive() == [Message(Kind.RELEASED, 1)]
 
 
-def test_its_descriptors_are_none_of_the_standard_ones_and_no_child_inherits_them() -> None:
-    """A caller may have closed stdin: what takes its place must not be handed to the child as such."""
-    kept = os.dup(0)
-    os.close(0)
-    try:
-        one, other = channels()
-    finally:
-        os.dup2(kept, 0)
-        os.close(kept)
-    for descriptor in (*one.descriptors, *other.descriptors):
-        assert descriptor >= 10
+def test_no_child_inherits_its_descriptors(ends: tuple[Channel, Channel]) -> None:
+    for descriptor in (*ends[0].descriptors, *ends[1].descriptors):
         assert fcntl.fcntl(descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
-    one.close()
-    other.close()
+
+
+def test_none_of_them_takes_the_place_of_a_standard_one_that_the_caller_closed() -> None:
+    """The child would be handed it as its stdin, and write its output to it."""
+    program = """
+import os
+from distlock.supervise.wire import channels
+os.closerange(0, 3)
+os._exit(min(descriptor for end in channels() for descriptor in end.descriptors))
+"""
+    command = [sys.executable, "-c", f"import sys\nsys.path[:] = {sys.path}\n{program}"]
+    assert subprocess.run(command, check=False).returncode > 2
 
 
 def test_nothing_is_left_open() -> None:
