@@ -112,6 +112,7 @@ class _Renewer:
         path = str(self._lease_file.path) if self._lease_file else ""
         token = -1 if grant.token is None else grant.token
         self._channel.send(Message(Kind.GRANTED, token, text=path))
+        self._tidy_lease_files()
         self._hold(renewal)
         self._give_back(backend, renewal)
 
@@ -151,6 +152,14 @@ class _Renewer:
             self._note(1, f"no lease file: {error}")
             return None
         return file
+
+    def _tidy_lease_files(self) -> None:
+        """Once the child is on its way, so that nobody waits for it."""
+        try:
+            if self._lease_file:
+                self._lease_file.remove_stale(boottime())
+        except OSError as error:
+            self._note(1, f"old lease files could not be removed: {error}")
 
     def _hold(self, renewal: Renewal) -> None:
         """Until the supervisor says that the child has ended, or is dead, or all must be killed."""
