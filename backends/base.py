@@ -159,5 +159,9 @@ class Backend(Protocol):
         """Every lock the engine has a record of, free ones too, in no particular order."""
 
     @abstractmethod
+    def places(self, name: str) -> tuple[str, ...]:
+        """Where the engine keeps this lock, for people: keys, tables, a path. Asks nobody."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of connections and descriptors. Grants stay as they are. Never raises."""

@@ -212,6 +212,9 @@ class LocalBackend(Backend):
             waiters=tuple(client for ticket, client in queue.items() if lives[ticket]),
         )
 
+    def places(self, name: str) -> tuple[str, ...]:
+        return (str(self._path(name)),)
+
     def close(self) -> None:
         while self._kept:
             _, (database, ticket) = self._kept.popitem()

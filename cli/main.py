@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import typer
 
+COMMANDS = ("run", "status", "inspect")
+"""Each is a function of the same name in a module of the same name."""
 
-def build_app() -> typer.Typer:
+
+def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The application; with fewer commands it starts faster."""
     import typer
 
     from distlock import __version__
 
     from .exits import epilog
-    from .run import run
 
     app = typer.Typer(
         add_completion=False,
@@ -42,7 +48,10 @@ def build_app() -> typer.Typer:
     ) -> None:
         pass
 
-    app.command(context_settings={"allow_interspersed_args": False}, epilog=epilog())(run)
+    for name in commands:
+        command = getattr(import_module(f".{name}", __package__), name)
+        # Behind the NAME of a run everything is the child's.
+        app.command(name, context_settings={"allow_interspersed_args": name != "run"}, epilog=epilog())(command)
     return app
 
 
@@ -71,7 +80,8 @@ def _run(arguments: list[str]) -> int:
     from .exits import INTERNAL, code_of
 
     try:
-        result = build_app()(arguments, prog_name="distlock", standalone_mode=False)
+        app = build_app(arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS)
+        result = app(arguments, prog_name="distlock", standalone_mode=False)
     except typer.TyperException as error:
         say(f"{error.format_message().rstrip('.')}; see distlock --help")
         return error.exit_code

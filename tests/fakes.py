@@ -121,10 +121,13 @@ class ScriptedBackend(Backend):
         return LockState(name, self.held, self.token, self.holder, 30.0, 20.0, ())
 
     def locks(self, timeout: float) -> Iterator[LockState]:
-        raise NotImplementedError
+        raise AssertionError("nobody lists locks here")
+
+    def places(self, name: str) -> tuple[str, ...]:
+        raise AssertionError("nobody asks where a lock is kept")
 
     def close(self) -> None:
-        raise NotImplementedError
+        raise AssertionError("whoever opened the backend closes it")
 
 
 @final

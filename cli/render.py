@@ -1,0 +1,120 @@
+"""Tables and JSON on stdout: the only user of rich, imported by the commands that print."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from distlock.durations import format_duration
+from distlock.lock_view import state_of
+from distlock.quoting import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distlock.backends.base import Client, LockState
+    from distlock.lock_view import Plain
+
+_COLOURS = {"held": "green", "expiring": "bold red", "free": "dim"}
+_WIDER_THAN_ANY_LINE = 10_000
+
+
+def _print(table: Table) -> None:
+    """In a pipe no line is folded, coloured or padded: each lock stays one line for grep and awk."""
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    console = Console(highlight=False, color_system=None, width=_WIDER_THAN_ANY_LINE)
+    with console.capture() as printed:
+        console.print(table)
+    for line in printed.get().splitlines():
+        print(line.rstrip())
+
+
+def print_json(data: Mapping[str, Plain]) -> None:
+    json.dump(data, sys.stdout, ensure_ascii=sys.stdout.encoding.lower() != "utf-8", indent=2)
+    print()
+
+
+def _shown(text: str) -> Text:
+    """Names and labels of others may hold anything; nothing of it is markup or reaches the terminal as a control."""
+    return Text(printable(text))
+
+
+def _left(seconds: float | None) -> str:
+    return "" if seconds is None else format_duration(max(0.0, round(seconds, 1)))
+
+
+def _state(state: LockState) -> Text:
+    word = state_of(state)
+    return Text(word, style=_COLOURS[word])
+
+
+def print_locks(states: Sequence[LockState]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for title in ("NAME", "STATE", "HOLDER", "USER", "COMMAND", "LABEL", "SINCE", "HELD", "LEFT", "TOKEN", "WAITERS"):
+        table.add_column(title, justify="right" if title in ("HELD", "LEFT", "TOKEN", "WAITERS") else "left")
+    for state in states:
+        table.add_row(
+            _shown(state.name),
+            _state(state),
+            *_holder(state),
+            _left(state.expires_in),
+            "" if state.token is None else str(state.token),
+            str(len(state.waiters)) if state.waiters else "",
+        )
+    _print(table)
+
+
+def _holder(state: LockState) -> tuple[Text, Text, Text, Text, str, str]:
+    holder = state.holder
+    if holder is None:
+        nobody = Text("")
+        return (Text("unknown") if state.held else nobody, nobody, nobody, nobody, "", "")
+    return (
+        _shown(f"{holder.host}:{holder.pid}"),
+        _shown(holder.user),
+        _shown(holder.command),
+        _shown(holder.label or ""),
+        _time(holder.since),
+        _left(time.time() - holder.since),
+    )
+
+
+def _time(instant: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(instant))
+
+
+def print_lock(state: LockState, places: Sequence[str]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("name", _shown(state.name))
+    table.add_row("state", _state(state))
+    if state.token is not None:
+        table.add_row("token", str(state.token))
+    if state.holder:
+        table.add_row("holder", _client(state.holder))
+        table.add_row("owner id", _shown(state.holder.owner))
+        table.add_row("held for", _left(time.time() - state.holder.since))
+    elif state.held:
+        table.add_row("holder", "unknown: not a distlock")
+    if state.ttl is not None:
+        table.add_row("lease", f"{format_duration(state.ttl)}, {_left(state.expires_in)} left")
+    for number, waiter in enumerate(state.waiters, 1):
+        table.add_row(f"waiter {number}", _client(waiter))
+    for place in places:
+        table.add_row("kept in", _shown(place))
+    _print(table)
+
+
+def _client(client: Client) -> Text:
+    label = f" {client.label!r}" if client.label else ""
+    return _shown(f"{client.host}:{client.pid} ({client.user}) {client.command}{label} since {_time(client.since)}")

@@ -1,0 +1,67 @@
+"""A lock as operators see it: plain data, the same for the table, for JSON and for one lock or many.
+
+The keys are a promise: they may grow, and none is renamed or removed under the same version.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Iterable, Sequence
+
+from .backends.base import Client, LockState
+from .deadline import default_grace, hard_deadline
+
+VERSION = 1
+
+Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
+
+
+def client_view(client: Client) -> dict[str, Plain]:
+    """``started_at`` is the wall clock of the client's host: for people, in UTC."""
+    return {
+        "host": client.host,
+        "pid": client.pid,
+        "user": client.user,
+        "command": client.command,
+        "label": client.label,
+        "owner": client.owner,
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(client.since)),
+    }
+
+
+def state_of(state: LockState) -> str:
+    """held; expiring: held, but a holder with the default grace is past the point where its command is stopped; or
+    free."""
+    if not state.held:
+        return "free"
+    if state.ttl is None or state.expires_in is None:
+        return "held"
+    soft = hard_deadline(0.0, state.ttl) - default_grace(state.ttl)
+    return "expiring" if state.ttl - state.expires_in > soft else "held"
+
+
+def lock_view(state: LockState) -> dict[str, Plain]:
+    """A foreign holder (not distlock) is null in a lock that is held."""
+    return {
+        "name": state.name,
+        "state": state_of(state),
+        "token": state.token,
+        "holder": client_view(state.holder) if state.holder else None,
+        "ttl_seconds": state.ttl,
+        "expires_in_seconds": None if state.expires_in is None else round(state.expires_in, 3),
+        "waiters": [client_view(waiter) for waiter in state.waiters],
+    }
+
+
+def select(states: Iterable[LockState], patterns: Sequence[str], free_too: bool) -> list[LockState]:
+    """Those that match any pattern (all, if there is none), by name. A pattern is as of the shell, and case counts."""
+    return sorted(
+        (
+            state
+            for state in states
+            if (free_too or state.held or state.waiters)
+            and (not patterns or any(fnmatch.fnmatchcase(state.name, pattern) for pattern in patterns))
+        ),
+        key=lambda state: state.name,
+    )
