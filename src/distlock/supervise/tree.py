@@ -68,7 +68,7 @@ def children(pid: int) -> list[int]:
         try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += map(int, file.read().split())
-        except OSError:  # the thread has ended, or the kernel keeps no such list
+        except _GONE:  # the thread has ended, or the kernel keeps no such list
             if not os.path.exists("/proc/thread-self/children"):
                 return [p for p in _pids() if (stat := _stat(p)) and stat.parent == pid]
     return found
