@@ -133,6 +133,13 @@ zombie(fork(daemonise))
 """
 
 
+def _refuse(code: int) -> Callable[..., int]:
+    def call(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
 # -- who is below ------------------------------------------------------------------------------------------------------
 
 
@@ -302,6 +309,30 @@ fork(headless)
         wait_until(lambda: not tree.is_alive(headless))
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_what_cannot_be_read_does_not_pass_for_dead(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    with Family("fork(live, 'child')", "child") as family:
+        child = family.identity("child")
+        monkeypatch.setattr(tree, "open", _refuse(code), raising=False)
+        for look in (tree.is_alive, lambda process: tree.send([process], signal.SIGKILL)):
+            with pytest.raises(OSError, match=os.strerror(code)):
+                look(child)
+        with pytest.raises(OSError, match=os.strerror(code)):
+            tree.children(family.root)
+        with pytest.raises(OSError, match=os.strerror(code)):
+            tree.in_group(os.getpgid(child.pid), among=[child])
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.ESRCH])
+def test_what_ends_while_it_is_read_is_gone(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    with Family("fork(live, 'child')", "child") as family:
+        child = family.identity("child")
+        monkeypatch.setattr(tree, "open", _refuse(code), raising=False)
+        assert not tree.is_alive(child)
+        assert tree.in_group(os.getpgid(child.pid), among=[child]) == []
+        assert tree.children(child.pid) == []
+
+
 # -- groups and owners -------------------------------------------------------------------------------------------------
 
 
@@ -362,13 +393,6 @@ fork(live, "child")
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------
-
-
-def _refuse(code: int) -> Callable[..., int]:
-    def call(*_: object) -> int:
-        raise OSError(code, os.strerror(code))
-
-    return call
 
 
 @pytest.fixture(params=["pidfd", "no pidfd"])
