@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -172,6 +173,16 @@ class Lab:
         path = self.folder / name
         Path(f"{path}.py").write_text(STAMPER)
         return [sys.executable, "-c", STAMPER, str(path), mode], Stamps(path)
+
+    def waiters(self) -> int:
+        """How many are in the queue of the one local lock that the lab has used."""
+        (path,) = (self.folder / "locks").glob("*.lock")
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            (found,) = connection.execute("SELECT count(*) FROM waiter").fetchone()
+        finally:
+            connection.close()
+        return int(found)
 
     def close(self) -> None:
         for process in self._started:

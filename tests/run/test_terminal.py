@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,16 +106,6 @@ def lease_deadline(lab: Lab) -> float:
     (path,) = Path(lab.environment["DISTLOCK_STATE_DIR"], "leases").glob("*.json")
     found: float = json.loads(path.read_text())["hard_deadline_boottime"]
     return found
-
-
-def waiters(lab: Lab) -> int:
-    (path,) = Path(lab.folder / "locks").glob("*.lock")
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        (found,) = connection.execute("SELECT count(*) FROM waiter").fetchone()
-    finally:
-        connection.close()
-    return int(found)
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
@@ -327,10 +316,10 @@ def holder(lab: Lab) -> Path:
 @pytest.mark.parametrize(("key", "code"), [(CTRL_C, 130), (CTRL_BACKSLASH, 131)])
 def test_a_key_ends_the_waiting(shell: Shell, lab: Lab, key: str, code: int) -> None:
     start(shell, "distlock run -v n touch started", "distlock: waiting: ")
-    wait_until(lambda: waiters(lab) == 1)
+    wait_until(lambda: lab.waiters() == 1)
     shell.press(key)
     assert shell.prompt() == code
-    assert waiters(lab) == 0
+    assert lab.waiters() == 0
     assert not (lab.folder / "started").exists()
 
 
@@ -341,7 +330,7 @@ def test_control_z_while_waiting(shell: Shell, lab: Lab, holder: Path) -> None:
     shell.prompt()
     assert states(shell) == {"T"}
     bring_to_front(shell, "", "./reader")
-    wait_until(lambda: waiters(lab) == 1)
+    wait_until(lambda: lab.waiters() == 1)
     holder.write_text("now\n")
     shell.read_until("ready\r\n")
     shell.press("hello\n")
@@ -351,12 +340,12 @@ def test_control_z_while_waiting(shell: Shell, lab: Lab, holder: Path) -> None:
 def test_a_lock_that_comes_free_while_the_waiter_is_suspended(shell: Shell, lab: Lab, holder: Path) -> None:
     """It is had in its turn, and kept until the command can start."""
     start(shell, "distlock run -v n ./reader", "distlock: waiting: ")
-    wait_until(lambda: waiters(lab) == 1)
+    wait_until(lambda: lab.waiters() == 1)
     shell.press(CTRL_Z)
     shell.read_until("Stopped")
     shell.prompt()
     holder.write_text("now\n")
-    wait_until(lambda: waiters(lab) == 0)
+    wait_until(lambda: lab.waiters() == 0)
     assert lab.run("-n", "n", "true").returncode == 75
     start(shell, "fg")
     shell.press("hello\n")
