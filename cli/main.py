@@ -60,14 +60,20 @@ def main() -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # die of Ctrl-C as any program: no KeyboardInterrupt anywhere
     from distlock.notices import say
 
+    from .exits import INTERNAL
+
     if sys.platform != "linux":
         say(f"distlock runs on Linux; this is {sys.platform}")
         sys.exit(78)
     code = _run(sys.argv[1:])
     try:
-        sys.stdout.flush()
-    except (OSError, AttributeError):
-        pass  # the reader of --help has gone, or there is no stdout
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        pass  # its reader has seen enough
+    except OSError as error:
+        say(f"cannot write the answer: {error.strerror}")
+        code = code or INTERNAL
     os._exit(code)
 
 
@@ -88,6 +94,8 @@ def _run(arguments: list[str]) -> int:
     except DistlockError as error:
         say(str(error))
         return code_of(error)
+    except BrokenPipeError:
+        return 0  # whoever read the answer has seen enough
     except Exception as error:  # noqa: BLE001 - users get one line and a code, never a traceback
         say(f"internal error: {type(error).__name__}: {error}; -vv shows where")
         return INTERNAL

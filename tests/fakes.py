@@ -121,10 +121,10 @@ class ScriptedBackend(Backend):
         return LockState(name, self.held, self.token, self.holder, 30.0, 20.0, ())
 
     def locks(self, timeout: float) -> Iterator[LockState]:
-        raise AssertionError("nobody lists locks here")
+        raise AssertionError(f"nobody lists locks here, within {timeout} s or not")
 
     def places(self, name: str) -> tuple[str, ...]:
-        raise AssertionError("nobody asks where a lock is kept")
+        raise AssertionError(f"nobody asks where {name} is kept")
 
     def close(self) -> None:
         raise AssertionError("whoever opened the backend closes it")
