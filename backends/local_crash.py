@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 RUN_IDS = b"DISTLOCK_RUN="
 
 
+GONE = (FileNotFoundError, ProcessLookupError)
+"""How /proc says that a process ended. Any other error, such as no free descriptor, says nothing about the process."""
+
+
 def started(pid: int) -> int:
-    """Start time of a running process in clock ticks since boot; 0 if there is none, or a zombie."""
-    state, start = _stat(pid)
+    """Start time of a running process in clock ticks since boot; 0 if there is none, or a zombie. Raises OSError."""
+    try:
+        state, start = _stat(pid)
+    except GONE:
+        return 0
     return 0 if state in (b"Z", b"X") else start
 
 
 def _stat(pid: int) -> tuple[bytes, int]:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return b"X", 0
+    stat = Path(f"/proc/{pid}/stat").read_bytes()
     fields = stat[stat.rindex(b")") + 2 :].split()  # behind the command's name, which may hold blanks and brackets
     return fields[0], int(fields[19])
 
@@ -48,13 +52,18 @@ class CrashProof:
             return False
         if not record.started or os.geteuid() not in (0, record.uid):
             return False
-        # The supervisor first: once it is gone, only survivors can start others.
-        if started(record.holder.pid) == record.started:
+        if not os.path.exists("/proc/1"):
+            return False  # mounted with hidepid: what is not in it may live
+        try:
+            # The supervisor first: once it is gone, only survivors can start others.
+            if started(record.holder.pid) == record.started:
+                return False
+            if self._survivor and _belongs(self._survivor, record):
+                return False
+            # Twice, since a survivor may start another one behind our back and end before we get to it.
+            return not self._search(record) and not self._search(record)
+        except OSError:
             return False
-        if self._survivor and _belongs(self._survivor, record):
-            return False
-        # Twice, since a survivor may start another one behind our back and end before we get to it.
-        return not self._search(record) and not self._search(record)
 
     def _search(self, record: Record) -> bool:
         for entry in os.listdir("/proc"):
@@ -65,7 +74,14 @@ class CrashProof:
 
 
 def _belongs(pid: int, record: Record) -> bool:
-    """Whether the process carries the owner id, or may do so as far as we can see."""
+    """Whether the process carries the owner id, or may do so as far as we can see. Raises OSError."""
+    try:
+        return _carries(pid, record)
+    except GONE:
+        return False
+
+
+def _carries(pid: int, record: Record) -> bool:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
         if not environment:
@@ -74,8 +90,6 @@ def _belongs(pid: int, record: Record) -> bool:
     except PermissionError:
         # A process that hides from its own user. Root sees all, unless a container took that right away.
         return os.geteuid() in (0, _uid(pid)) and _is_younger(pid, record)
-    except OSError:
-        return False  # it has just ended
     owner = record.owner.encode()
     return any(
         entry.startswith(RUN_IDS) and owner in entry[len(RUN_IDS) :].split(b":") for entry in environment.split(b"\0")
@@ -83,16 +97,11 @@ def _belongs(pid: int, record: Record) -> bool:
 
 
 def _is_younger(pid: int, record: Record) -> bool:
-    """Not older than the supervisor, as all of its descendants are."""
+    """Than the supervisor, or as old, as all of its descendants are."""
     return _stat(pid)[1] >= record.started
 
 
 def _uid(pid: int) -> int:
     """The real uid. (The owner of /proc/PID is root for a process that hides.)"""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("Uid:"):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return -1
+    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    return int(next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1])

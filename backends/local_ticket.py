@@ -42,7 +42,7 @@ class LocalTicket(Ticket):
         self._backend = backend
         self._request = request
         self._timeout = min(CALL, request.ttl / 3)
-        self._started = started(request.client.pid)
+        self._started = self._start_time()
         self._ages = Ages(backend.host, backend.clock)
         self._ticket = 0  # none yet
         self._watcher: Watcher | None = None
@@ -50,6 +50,12 @@ class LocalTicket(Ticket):
         self._forget()
         self._database: Database | None = self._backend.open_or_create(request.name, self._timeout)
         self._event = -1  # made when first waiting
+
+    def _start_time(self) -> int:
+        try:
+            return started(self._request.client.pid)
+        except OSError:
+            return 0  # then there is no proof of a crash either
 
     def _forget(self) -> None:
         self._crashed = ""  # the owner whose crash is proven

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -137,6 +138,28 @@ def test_a_pid_that_was_given_anew_is_not_the_supervisor(backend: LocalBackend, 
     assert try_once(backend, "n")
 
 
+@pytest.mark.parametrize("unreadable", ["stat", "environ"])
+def test_what_cannot_be_read_does_not_pass_for_dead(
+    url: str, backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, unreadable: str
+) -> None:
+    """As when no descriptor is left. An error that says "no such process" is the only proof."""
+    real = Path.read_bytes
+
+    def failing(path: Path) -> bytes:
+        if path.match(f"/proc/*/{unreadable}"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path)
+
+    with Contender(url, "n", ttl=60.0) as holder:
+        holder.granted()
+        holder.kill()
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_bytes", failing)
+            assert backend.inspect("n", 5.0).held
+            assert try_once(backend, "n") is None
+        assert try_once(backend, "n")
+
+
 def test_without_a_start_time_there_is_no_proof(backend: LocalBackend) -> None:
     with survivor("") as supervisor:
         pass
@@ -184,6 +207,18 @@ def test_a_process_that_hides_may_be_a_survivor(shared: str) -> None:
             before = boottime()
             hiding.kill()
             assert waiter.granted()[1] - before < AT_ONCE
+
+
+def test_a_proc_that_hides_processes_proves_nothing(shared: str) -> None:
+    mount = 'mount -t proc -o hidepid=2 none /proc && exec "$@"'
+    with (
+        Contender(shared, "n", *USER, ttl=3.0) as holder,
+        Contender(shared, "n", *USER, prefix=["unshare", "--mount", "sh", "-c", mount, "sh"]) as waiter,
+    ):
+        _, granted = holder.granted()
+        waiter.expect("waiting")
+        holder.kill()
+        assert 2.5 < waiter.granted()[1] - granted < 6.0
 
 
 def test_a_process_that_hides_but_is_older_is_no_survivor(shared: str) -> None:
