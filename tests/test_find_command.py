@@ -119,3 +119,21 @@ def test_a_name_that_is_no_text_is_found_and_shown(here: Path) -> None:
     find_command([b"j\xffb"], path_of(here / "a"))
     with pytest.raises(CommandNotFound, match=r"^'x\\xff\\n': command not found$"):
         find_command([b"x\xff\n"], path_of(here / "a"))
+
+
+def test_folder_that_may_not_be_searched_is_no_reason_to_say_not_found(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """execvp(3): EACCES on the way counts more than ENOENT elsewhere. Root may search everything, so stat is told."""
+
+    def stat(path: bytes) -> os.stat_result:
+        if path.startswith(b"/closed/"):
+            raise PermissionError
+        return real(path)
+
+    real = os.stat
+    monkeypatch.setattr("distlock.supervise.child.os.stat", stat)
+    with pytest.raises(CommandNotExecutable, match=r"'job': permission denied$"):
+        find_command([b"job"], {b"PATH": b"/closed:/nowhere"})
+    put(here / "a" / "job", 0o755)
+    assert find_command([b"job"], {b"PATH": b"/closed:" + bytes(here / "a")}).words == (b"job",)

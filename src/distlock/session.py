@@ -60,6 +60,7 @@ class Acquisition:
         self._on_waiting = on_waiting
         self._pause = pause
         self._answered = False
+        self._looked = not waiting.outer_owners and on_waiting is None
 
     def run(self) -> Grant:
         """Raises Busy, NestedRun, Unavailable, Refused, Cancelled."""
@@ -83,13 +84,12 @@ class Acquisition:
         with self._backend.enqueue(self._request) as ticket:
             grant = ticket.poll()
             self._answered = True
-            if grant is None:
-                self._look_at_holder()
-                grant = self._wait(ticket, until)
-            return grant
+            return grant or self._wait(ticket, until)
 
     def _wait(self, ticket: Ticket, until: float) -> Grant:
         while True:
+            if not self._looked:
+                self._look_at_holder()
             left = until - self._clock()
             if left <= 0:
                 raise Busy(self._describe_busy())
@@ -99,16 +99,18 @@ class Acquisition:
                 return grant
 
     def _look_at_holder(self) -> None:
-        if not self._waiting.outer_owners and self._on_waiting is None:
+        """Once, after the first try was in vain. A backend that does not tell does not end the wait."""
+        try:
+            state = self._backend.inspect(self._request.name, _REQUEST)
+        except (Unavailable, Refused):
             return
-        state = self._backend.inspect(self._request.name, _REQUEST)
+        self._looked = True
         if state.holder and state.holder.owner in self._waiting.outer_owners:
             raise NestedRun(
                 f"{quoted(self._request.name)} is held by the run that this one is inside of: it would wait for itself"
             )
         if self._on_waiting:
             self._on_waiting(state)
-            self._on_waiting = None
 
     def _describe_busy(self) -> str:
         waited = "" if not self._waiting.wait else f"not had within {format_duration(self._waiting.wait)}: "

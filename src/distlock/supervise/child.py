@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,15 +34,26 @@ def find_command(words: Sequence[bytes], environment: dict[bytes, bytes]) -> Com
         folders = environment.get(b"PATH", os.fsencode(os.defpath)).split(b":")
         search = tuple(os.path.join(folder or b".", first) for folder in folders)
     command = Command(tuple(words), search)
-    found = [path for path in search if os.path.lexists(path)] if first else []
-    if not found:
-        raise CommandNotFound(f"{command.shown}: command not found")
-    if not any(os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True) for path in found):
-        reason = "is a directory" if os.path.isdir(found[0]) else "is not executable"
-        if not any(os.path.exists(path) for path in found):
-            raise CommandNotFound(f"{command.shown}: command not found (a dangling link)")
-        raise CommandNotExecutable(f"{command.shown}: {reason}")
-    return command
+    problems = {_problem(path) for path in search} if first else {"command not found"}
+    if "" in problems:
+        return command
+    for problem in ("is not executable", "is a directory", "permission denied"):  # as execvp: EACCES before ENOENT
+        if problem in problems:
+            raise CommandNotExecutable(f"{command.shown}: {problem}")
+    raise CommandNotFound(f"{command.shown}: {max(problems, key=len)}")
+
+
+def _problem(path: bytes) -> str:
+    """Why this path cannot be executed; empty if it can as far as one sees without trying."""
+    try:
+        mode = os.stat(path).st_mode
+    except PermissionError:
+        return "permission denied"
+    except OSError:
+        return "command not found (a dangling link)" if os.path.lexists(path) else "command not found"
+    if stat.S_ISDIR(mode):
+        return "is a directory"
+    return "" if stat.S_ISREG(mode) and os.access(path, os.X_OK, effective_ids=True) else "is not executable"
 
 
 def start(command: Command, environment: dict[bytes, bytes], signals: Signals, own_group: bool) -> int:

@@ -192,10 +192,10 @@ class _Renewer:
         self._end_tree(renewal)
 
     def _give_back(self, backend: Backend, renewal: Renewal) -> None:
-        """Nothing is sent for a lease that is lost. The lease file goes first: a job that looks at it must not find a
-        lease that is no more."""
+        """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
+        find one that is no more."""
+        quiet = renewal.stop(_RELEASE)  # a renewal under way would write the file again
         self._remove_lease_file()
-        quiet = renewal.stop(_RELEASE)
         trouble = ""
         if not renewal.lost:
             try:
