@@ -11,6 +11,7 @@ from ..quoting import quoted
 from .signals import Signals
 
 _SHELL = b"/bin/sh"
+_NOT_FOUND = "command not found"
 
 
 class Command(NamedTuple):
@@ -34,12 +35,12 @@ def find_command(words: Sequence[bytes], environment: dict[bytes, bytes]) -> Com
         folders = environment.get(b"PATH", os.fsencode(os.defpath)).split(b":")
         search = tuple(os.path.join(folder or b".", first) for folder in folders)
     command = Command(tuple(words), search)
-    problems = {_problem(path) for path in search} if first else {"command not found"}
+    problems = [_problem(path) for path in search] if first else [_NOT_FOUND]
     if "" in problems:
         return command
-    for problem in ("is not executable", "is a directory", "permission denied"):  # as execvp: EACCES before ENOENT
-        if problem in problems:
-            raise CommandNotExecutable(f"{command.shown}: {problem}")
+    exists = [problem for problem in problems if not problem.startswith(_NOT_FOUND)]
+    if exists:  # as execvp(3): EACCES somewhere counts more than ENOENT elsewhere
+        raise CommandNotExecutable(f"{command.shown}: {exists[0]}")
     raise CommandNotFound(f"{command.shown}: {max(problems, key=len)}")
 
 
@@ -50,7 +51,7 @@ def _problem(path: bytes) -> str:
     except PermissionError:
         return "permission denied"
     except OSError:
-        return "command not found (a dangling link)" if os.path.lexists(path) else "command not found"
+        return f"{_NOT_FOUND} (a dangling link)" if os.path.lexists(path) else _NOT_FOUND
     if stat.S_ISDIR(mode):
         return "is a directory"
     return "" if stat.S_ISREG(mode) and os.access(path, os.X_OK, effective_ids=True) else "is not executable"
