@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 SCHEMES: dict[str, str] = {
     "local": "distlock.backends.local:LocalBackend",
+    "redis": "distlock.backends.redis:RedisBackend",
+    "rediss": "distlock.backends.redis:RedisBackend",
+    "redis+unix": "distlock.backends.redis:RedisBackend",
 }
 
 

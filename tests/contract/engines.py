@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from servers import RedisServer
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -24,4 +26,13 @@ def _local(folder: Path) -> Iterator[str]:
     yield f"local://{folder / 'locks'}"
 
 
-ENGINES = (Engine("local", _local, ttl=1.0, dropped_within=0.0),)
+@contextmanager
+def _redis(folder: Path) -> Iterator[str]:
+    with RedisServer(folder).running() as server:
+        yield server.url
+
+
+ENGINES = (
+    Engine("local", _local, ttl=1.0, dropped_within=0.0),
+    Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
+)

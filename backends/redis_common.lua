@@ -1,0 +1,81 @@
+-- What the scripts share; it is put in front of each of them.
+--
+-- KEYS   1 lock      string: owner id of the holder, with PX. Any other client's value or type: a foreign holder
+--        2 token     string "LAYOUT:TOKEN": the last token granted. The one record without an expiry
+--        3 holder    string: details of the holder, with the same PX
+--        4 queue     sorted set: owner ids of the waiters by place
+--        5 waiters   hash: owner id -> "SEEN DETAILS", SEEN being the server's µs at its last poll
+--
+-- A waiter lives while somebody is subscribed to its channel (gone at once with a process that is killed) and it has
+-- polled within STALE (which ends for one that is frozen, or on a host that vanished).
+-- Numbers are formatted by hand: Lua's own conversion would make 1.7960597577398e+15 of a time.
+
+local LAYOUT = '1'
+local STALE = 4500000
+local QUEUE_KEPT = '10000' -- ms; each poll of a waiter renews it, so that it outlives them all
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local function server_time()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- The last token, 0 if there is no record; nil and the record itself if this program does not know its layout.
+local function last_token()
+  local record = redis.pcall('GET', KEYS[2])
+  if not record then
+    return 0
+  elseif type(record) ~= 'string' then
+    if string.sub(record.err, 1, 9) == 'WRONGTYPE' then
+      return nil, 'not a string'
+    end
+    return redis.call('GET', KEYS[2]) -- raises what it was
+  end
+  local layout, token = string.match(record, '^(%d+):(%d+)$')
+  if layout ~= LAYOUT then
+    return nil, record
+  end
+  return tonumber(token)
+end
+
+-- The holder's owner id, '' for a foreign one whose key is no string (a Redisson lock is a hash), false if free.
+local function lock_value()
+  local value = redis.pcall('GET', KEYS[1])
+  if type(value) == 'table' then
+    if string.sub(value.err, 1, 9) == 'WRONGTYPE' then
+      return ''
+    end
+    return redis.call('GET', KEYS[1]) -- raises what it was
+  end
+  return value
+end
+
+-- µs for which a waiter will yet count as seen, negative if it does not. A stamp of the future is none: the clock was
+-- set back since.
+local function seen_for(details, now)
+  local seen = details and tonumber(string.match(details, '^(%d+) '))
+  if not seen or seen > now + STALE then
+    return -1
+  end
+  return seen + STALE - now
+end
+
+-- Wakes the first waiter that lives, unless it is `me` or behind `place`, and drops the dead before it.
+-- Gives its owner id and the µs until it counts as dead; nothing if nobody is before us.
+local function wake_first(now, channel, me, place)
+  while true do
+    local first = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
+    if not first[1] or first[1] == me or (place and tonumber(first[2]) > place) then
+      return nil
+    end
+    local left = seen_for(redis.call('HGET', KEYS[5], first[1]), now)
+    if left > 0 and redis.call('PUBLISH', channel .. first[1], '') > 0 then
+      return first[1], left
+    end
+    redis.call('ZREM', KEYS[4], first[1])
+    redis.call('HDEL', KEYS[5], first[1])
+  end
+end

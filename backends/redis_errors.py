@@ -1,0 +1,94 @@
+"""The one place where errors of redis-py and of the server become those of the contract."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+
+import redis.exceptions as its
+
+from .base import ConfigurationError, DistlockError, Refused, Unavailable
+
+_TRANSIENT = {
+    "READONLY": "is a read-only replica",
+    "LOADING": "is loading its data",
+    "BUSY": "is busy with somebody's script",
+    "OOM": "is out of memory: its maxmemory is reached",
+    "MISCONF": "refuses to write: it cannot save its data to disk",
+    "NOREPLICAS": "refuses to write: it has too few replicas",
+    "CLUSTERDOWN": "belongs to a cluster that is down",
+    "MASTERDOWN": "is a replica that has lost its master",
+    "TRYAGAIN": "belongs to a cluster that is moving the lock's slot",
+    "NOSCRIPT": "forgets its scripts all the time",
+}
+_PERMANENT = {
+    "MOVED": "belongs to a Redis Cluster, which a single address does not reach",
+    "ASK": "belongs to a Redis Cluster, which a single address does not reach",
+    "CROSSSLOT": "belongs to a Redis Cluster, which a single address does not reach",
+}
+_REFUSED = {
+    "NOAUTH": "wants a password",
+    "WRONGPASS": "refuses the user or password",
+    "DENIED": "runs in protected mode: it takes connections from its own host only",
+}
+_OF_PEM_FILES = ("PEM_LIB", "NO_CERTIFICATE_OR_CRL_FOUND", "KEY_VALUES_MISMATCH", "NO_START_LINE")
+
+
+def is_drop(error: its.RedisError) -> bool:
+    """Whether the connection went, rather than an answer came or no time was left. Several answers are subclasses."""
+    return type(error) is its.ConnectionError and not error.status_code
+
+
+def translated(error: its.RedisError, address: str) -> DistlockError:
+    """One line that names the server; what the server says is cut short, what redis-py adds is dropped."""
+    text = str(error).replace("\n", " ").replace("\r", " ")
+    code = error.status_code or "".join(re.findall(r"^[A-Z]{2,}(?= )", text))
+    if code in _TRANSIENT:
+        return Unavailable(f"{address} {_TRANSIENT[code]}")
+    if code in _PERMANENT:
+        return Unavailable(f"{address} {_PERMANENT[code]}", permanent=True)
+    if code in _REFUSED:
+        return Refused(f"{address} {_REFUSED[code]}")
+    if isinstance(error, its.AuthenticationError):
+        return Refused(f"{address} refuses the user or password")
+    said = _said(text)
+    if code == "NOPERM" or "user executing the script" in text or "ACL failure" in text:
+        return Refused(f"{address} does not allow it: {said}")
+    if isinstance(error, its.TimeoutError):
+        return Unavailable(f"{address} does not answer")
+    if isinstance(error, its.ConnectionError) and code != "ERR":
+        return _connection(error.__context__, said, address)
+    if isinstance(error, its.InvalidResponse):
+        return Unavailable(f"{address} does not speak the Redis protocol", permanent=True)
+    if "DB index" in text:
+        return ConfigurationError(f"{address} does not have the database of the URL: {said}")
+    if text.lower().startswith("unknown command"):
+        return Unavailable(f"{address} is too old, Redis 6 is the oldest that will do: {said}", permanent=True)
+    return Unavailable(f"{address}: {said}")
+
+
+def _connection(cause: BaseException | None, said: str, address: str) -> DistlockError:
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Refused(f"{address} has a certificate that does not pass: {cause.verify_message}")
+    if isinstance(cause, ssl.SSLError):
+        reason = cause.reason or "no reason given"
+        if reason in _OF_PEM_FILES:
+            return ConfigurationError(f"{address}: a file of ca=, cert= or key= is no usable PEM file")
+        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
+            return Refused(f"{address} refuses our certificate, or wants one: give cert= and key=")
+        # A server that restarts cuts the handshake short; one that does not speak TLS never will.
+        wrong = "WRONG_VERSION" in reason or "RECORD_LAYER" in reason
+        return Unavailable(f"{address} does not speak TLS" if wrong else f"{address}: TLS: {reason}", permanent=wrong)
+    if isinstance(cause, socket.gaierror):
+        return Unavailable(f"{address}: the name is not resolved: {cause.strerror}")
+    if isinstance(cause, OSError) and cause.strerror:
+        return Unavailable(f"{address} is not reached: {cause.strerror}")
+    if "closed by server" in said:
+        return Unavailable(f"{address} closed the connection")
+    return Unavailable(f"{address}: {said}")
+
+
+def _said(text: str) -> str:
+    """Without where in our script it happened."""
+    return re.sub(r",? script: \S+, on @user_script:\d+\.?|Error running script.*?: @user_script:\d+: ", "", text)[:200]

@@ -1,0 +1,17 @@
+-- Gives up what an owner has, the lock or a place in the queue, and wakes the next if the lock is free now. Touches
+-- nothing of anybody else's. A waiter leaves by it too: a try whose answer was lost may have been granted.
+--
+-- ARGV   1 owner id   2 what channels of waiters begin with
+-- gives  'left'
+
+local value = lock_value()
+if value == ARGV[1] then
+  redis.call('DEL', KEYS[1], KEYS[3])
+  value = false
+end
+redis.call('ZREM', KEYS[4], ARGV[1])
+redis.call('HDEL', KEYS[5], ARGV[1])
+if not value then
+  wake_first(server_time(), ARGV[2])
+end
+return 'left'

@@ -1,0 +1,54 @@
+"""What is stored of a holder or waiter, as JSON in ASCII, and what an answer of redis_inspect.lua says."""
+
+from __future__ import annotations
+
+import json
+
+from .base import Client, LockState
+
+
+def encode(client: Client, ttl: float) -> str:
+    """argv[0] and host names may hold bytes that are no UTF-8; these texts are for people."""
+    texts = {
+        name: text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text
+        for name, text in client._asdict().items()
+    }
+    return json.dumps({**texts, "ttl": ttl}, separators=(",", ":"))
+
+
+def decode(stored: bytes) -> tuple[Client, float] | None:
+    """Client and TTL; None for what no distlock has written."""
+    try:
+        told = json.loads(stored)
+        client = Client(
+            owner=str(told["owner"]),
+            host=str(told["host"]),
+            pid=int(told["pid"]),
+            user=str(told["user"]),
+            command=str(told["command"]),
+            label=None if told["label"] is None else str(told["label"]),
+            since=float(told["since"]),
+        )
+        return client, float(told["ttl"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def state(name: str, answer: list[bytes | int]) -> LockState:
+    kind, value, left, token, details = answer[:5]
+    waiters = [decode(waiter) for waiter in answer[5:] if isinstance(waiter, bytes)]
+    known = decode(details) if isinstance(details, bytes) else None
+    if known and known[0].owner.encode() != value:
+        known = None  # of a holder that was overwritten
+    held = kind == b"held"
+    left = int(left)
+    return LockState(
+        name=name,
+        held=held,
+        # The last token is not a foreign holder's: it has none.
+        token=None if held and not known else int(token) or None,
+        holder=known[0] if held and known else None,
+        ttl=known[1] if held and known else None,
+        expires_in=max(left, 1) / 1000 if held and left >= 0 else None,
+        waiters=tuple(waiter[0] for waiter in waiters if waiter),
+    )

@@ -1,0 +1,93 @@
+"""A place in the queue of one Redis lock."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from .base import DistlockError, Grant, Ticket, Unavailable
+from .redis_link import Call, script
+from .redis_record import encode
+
+if TYPE_CHECKING:
+    from .base import Request
+    from .redis import RedisBackend
+
+CALL = 3.0
+LEAVE = 0.5
+"""Who was told to go does not wait longer for its turn to say so."""
+LOOK_AGAIN = 1.05, 1.35
+"""Seconds between polls that nothing woke us for. They show that we live (redis_common.lua says for how long) and find
+what nobody tells us of: a lock that was deleted, a foreign one that was released."""
+
+
+class RedisTicket(Ticket):
+    """Every poll subscribes first, tries then, and enters the queue, in one request. So nothing that happens after
+    it can be missed, and an uncontended lock costs one round trip."""
+
+    def __init__(self, backend: RedisBackend, request: Request) -> None:
+        self._backend = backend
+        self._link = backend.link
+        self._request = request
+        self._channel = backend.channels(request.name) + request.client.owner
+        self._waiting = encode(request.client, request.ttl)
+        self._call = min(CALL, request.ttl / 3)
+        self._place: bytes = b""
+        self._look_at = 0.0
+        self._open = True
+        self._asked = False
+
+    def poll(self) -> Grant | None:
+        until = self._backend.clock() + self._call
+        for _ in range(3):
+            kind, server_time, *rest = self._try(until)
+            self._backend.heard(int(server_time))
+            if kind == b"granted":
+                self._open = False
+                self._link.unsubscribe(self._channel)
+                request = self._request
+                return Grant(request.name, request.client.owner, int(rest[0]), request.ttl, self._link.sent_at)
+            if kind == b"layout":
+                raise self._backend.unknown_layout(self._request.name, rest[0])
+            if kind == b"waiting":
+                self._place = rest[0]
+                self._plan(int(rest[1]) / 1000)
+                return None
+            # Late, and yet we are here: the server's clock was set. Now we know what it says.
+        raise Unavailable(f"{self._backend.address} has a clock that jumps")
+
+    def _try(self, until: float) -> list[bytes]:
+        self._link.connect(until)
+        self._asked = True
+        request = self._request
+        ttl = self._backend.milliseconds(request.ttl)
+        holding = encode(request.client._replace(since=time.time()), request.ttl)
+        not_after = self._backend.server_time_at(until)
+        arguments = (request.client.owner, ttl, holding, self._waiting, self._place, not_after)
+        call = Call(
+            script("acquire"), self._backend.keys(request.name), (*arguments, self._backend.channels(request.name))
+        )
+        answer: list[bytes] = self._link.ask(call, until, self._channel)
+        return answer
+
+    def _plan(self, delay: float) -> None:
+        look_again = random.uniform(*LOOK_AGAIN)
+        self._look_at = self._backend.clock() + (min(look_again, delay + 0.002) if delay >= 0 else look_again)
+
+    def wait(self, timeout: float, cancel: int) -> None:
+        limit = min(timeout, self._look_at - self._backend.clock())
+        if self._open and limit > 0:
+            self._link.wait(self._channel, limit, cancel)
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        if not self._asked:
+            return  # the server has never heard of us
+        try:
+            self._backend.leave(self._request.name, self._request.client.owner, LEAVE)
+        except DistlockError:
+            pass  # the place is dropped as that of a dead waiter: nobody is subscribed for it any more
+        self._link.unsubscribe(self._channel)
