@@ -47,7 +47,8 @@ class ConfigurationError(DistlockError):
 
 
 class LeaseLost(DistlockError):
-    """The engine says that this owner does not hold the lock (any more): final, whatever comes later."""
+    """The engine says that this owner does not hold the lock (any more): final, whatever comes later. The message goes
+    on after "lease lost: "."""
 
 
 class Client(NamedTuple):

@@ -116,14 +116,14 @@ class LocalBackend(Backend):
                     now = ages.now()
                     record = record_of.read(sql)
                     if record.owner != grant.owner:
-                        raise LeaseLost(f"{grant.name}: the lease went to somebody else or was given back")
+                        raise LeaseLost("it went to somebody else or was given back")
                     if record.free_for(ages.age(record, now)) is not None:
-                        raise LeaseLost(f"{grant.name}: the lease ran out before it was renewed")
+                        raise LeaseLost("it ran out before it was renewed")
                     record_of.write_renewal(sql, self.host, now)
             finally:
                 self._close_unless_kept(grant, database)
         except (FileNotFoundError, Moved):
-            raise LeaseLost(f"{grant.name}: {self._path(grant.name)} was removed or replaced") from None
+            raise LeaseLost(f"{self._path(grant.name)} was removed or replaced") from None
         return Grant(grant.name, grant.owner, grant.token, record.ttl, valid_from)
 
     def release(self, grant: Grant, timeout: float) -> None:
