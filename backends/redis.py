@@ -143,6 +143,8 @@ def _name_in(key: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     if text.startswith(_PREFIX):
-        return text.removeprefix(_PREFIX).partition("}")[0]
-    name = text.removeprefix("lock:")
-    return name if name and name != text and not set(name) & {"{", "}"} else None
+        name, ours, _ = text.removeprefix(_PREFIX).partition("}:")
+    else:
+        _, ours, name = text.partition("lock:")
+        ours = ours if text.startswith("lock:") else ""
+    return name if ours and name and not set(name) & {"{", "}"} else None

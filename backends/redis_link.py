@@ -1,22 +1,21 @@
 """One connection to one Redis: scripts in, answers and wake-ups out, everything within a time-out.
 
-redis-py brings addresses, TLS, login and the protocol. Its client and pool are not used: they retry by themselves, and
-they have no descriptor to wait on beside another one. RESP3 lets subscriptions and commands share the connection: a
+redis-py brings login, TLS and the protocol. Its client and pool are not used: they retry by themselves, and they have
+no descriptor to wait on beside another one. RESP3 lets subscriptions and commands share the connection: a
 wake-up is a push between answers, and subscribing costs no time of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import select
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import redis.connection
 import redis.exceptions as its
 
+from .redis_connect import Connection, connected
 from .redis_errors import is_drop, translated
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from .redis_url import Server
 
 Answer = Any  # what a script returns: bytes, or a list of bytes and integers
-_Connection = Any  # of redis-py, whose connections are not annotated
-_SHORTEST = 0.001
 _REST = 1.0
 """Seconds for the rest of a push of which a part is there."""
 
@@ -64,7 +61,7 @@ class Link:
         self._server = server
         self._clock = clock
         self._until = 0.0
-        self._connection: _Connection = None
+        self._connection: Connection = None
         self._subscribed: set[str] = set()
         self._woken: set[str] = set()
         self.sent_at = 0.0
@@ -191,52 +188,17 @@ class Link:
         if connection is not None:
             connection.disconnect()
 
-    def _connected(self) -> _Connection:
+    def _connected(self) -> Connection:
         if self._connection is None or not self._connection.is_connected:
             self.close()
-            connection = self._new_connection()
-            connection.connect()
-            self._connection = connection
+            self._connection = connected(self._server, self._left, self._pushed)
         return self._connection
-
-    def _new_connection(self) -> _Connection:
-        server = self._server
-        # Each of these may block: TCP, a second address of the same name, the TLS handshake.
-        stages = 1 + (not server.path and not _is_address(server.host)) + server.tls
-        step = max(_SHORTEST, (self._until - self._clock()) / stages)
-        options: dict[str, Any] = {
-            "username": server.user,
-            "password": server.password if server.password is not None or server.user is None else "",
-            "socket_connect_timeout": step,
-            "socket_timeout": step,
-            "protocol": 3,
-            "driver_info": None,  # two more round trips
-            "redis_connect_func": self._log_in,
-        }
-        kinds: Any = redis.connection
-        if server.path:
-            return kinds.UnixDomainSocketConnection(path=server.path, **options)
-        options.update(host=server.host, port=server.port)
-        if not server.tls:
-            return kinds.Connection(**options)
-        # An empty passphrase, or OpenSSL would ask for one at the terminal.
-        options.update(ssl_ca_certs=server.ca, ssl_certfile=server.cert, ssl_keyfile=server.key, ssl_password="")
-        return kinds.SSLConnection(**options)
-
-    def _log_in(self, connection: _Connection) -> None:
-        connection._sock.settimeout(self._left())
-        connection.on_connect()
-        connection._parser.set_pubsub_push_handler(self._pushed)
-        if self._server.db:
-            connection._sock.settimeout(self._left())
-            connection.send_command("SELECT", self._server.db)
-            connection.read_response()
 
     def _left(self) -> float:
         left = self._until - self._clock()
         if left <= 0:
             raise its.TimeoutError("no time left")
-        return max(_SHORTEST, left)
+        return max(0.001, left)  # 0 would mean: do not block
 
     def _arm(self) -> None:
         if self._connection is None or not self._connection.is_connected:
@@ -248,14 +210,6 @@ class Link:
         assert self._connection is not None
         self._connection.send_packed_command(self._connection.pack_commands(commands))
 
-    def _receive(self, connection: _Connection) -> Answer:
+    def _receive(self, connection: Connection) -> Answer:
         self._arm()
         return connection.read_response()
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True

@@ -66,7 +66,16 @@ class RedisServer:
             *("redis-server", "--dir", str(self.folder), "--bind", HOST, *listen),
             *("--unixsocket", str(self.socket), "--unixsocketperm", "700", "--daemonize", "no", "--hz", "50"),
             *("--save", "", "--appendonly", "yes" if self.keep else "no", "--appendfsync", "always"),
-            *("--enable-debug-command", "yes", "--loglevel", "warning", *self.options, *more),
+            *(
+                "--enable-debug-command",
+                "yes",
+                "--enable-protected-configs",
+                "yes",
+                "--loglevel",
+                "warning",
+                *self.options,
+                *more,
+            ),
         ]
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
