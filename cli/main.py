@@ -65,6 +65,7 @@ def main() -> NoReturn:
     if sys.platform != "linux":
         say(f"distlock runs on Linux; this is {sys.platform}")
         sys.exit(78)
+    os.environ.pop("_DISTLOCK_COMPLETE", None)  # typer would act on it, and start nothing
     code = _run(sys.argv[1:])
     try:
         if sys.stdout is not None:

@@ -173,8 +173,8 @@ def test_a_signal_from_elsewhere_comes_once(shell: Shell, before: str, backgroun
 def test_control_z_jobs_and_fg(shell: Shell, before: str) -> None:
     start(shell, f"{before}./reader")
     shell.press(CTRL_Z)
-    output, _ = shell.transcript()
-    assert output.replace(before, "") == "^Z\r\n[1]+  Stopped                 ./reader\r\n"
+    output, code = shell.transcript()
+    assert (output.replace(before, ""), code) == ("^Z\r\n[1]+  Stopped                 ./reader\r\n", 148)
     wait_until(lambda: states(shell) == {"T"}, what="all of the job stopped")
     output, code = shell.command("jobs")
     assert (output.replace(before, ""), code) == ("[1]+  Stopped                 ./reader\r\n", 0)
@@ -219,6 +219,7 @@ def test_bg_after_control_z(shell: Shell, before: str) -> None:
 def test_a_reader_in_the_background_stops_and_reads_in_front(shell: Shell, before: str) -> None:
     start(shell, f"{before}./silent &", "]> ")
     wait_until(lambda: states(shell) == {"T"}, what="the job stopped by its reading")
+    assert "Stopped (tty input)" in shell.command("jobs -l")[0]
     bring_to_front(shell, before, "./silent")
     shell.press("hello\n")
     assert shell.transcript() == ("hello\r\ngot hello\r\n", 7)
@@ -250,6 +251,16 @@ def test_a_shell_below_has_job_control_of_its_own(shell: Shell, before: str) -> 
     assert shell.transcript() == ("hello\r\ngot hello\r\n", 7)
     assert shell.command("exit 3") == ("exit\r\n", 3)
     assert shell.command("jobs") == ("", 0)
+
+
+def test_a_shell_below_that_suspends_itself(shell: Shell, before: str) -> None:
+    start(shell, f"{before}bash --norc -i", "]> ")
+    shell.press("suspend\n")
+    output, code = shell.transcript()
+    assert output.replace(before, "").endswith("[1]+  Stopped                 bash --norc -i\r\n")
+    assert code == 147
+    start(shell, "fg", "]> ")
+    assert shell.command("exit 3") == ("exit\r\n", 3)
 
 
 # --- reading and modes ----------------------------------------------------------------------------------------------
@@ -327,7 +338,7 @@ def test_control_z_while_waiting(shell: Shell, lab: Lab, holder: Path) -> None:
     start(shell, "distlock run -v n ./reader", "distlock: waiting: ")
     shell.press(CTRL_Z)
     shell.read_until("Stopped")
-    shell.prompt()
+    assert shell.prompt() == 148
     assert states(shell) == {"T"}
     bring_to_front(shell, "", "./reader")
     wait_until(lambda: lab.waiters() == 1)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..errors import CommandNotExecutable, CommandNotFound
 from ..quoting import quoted
+from .cgroup import ControlGroup
 from .signals import Signals
 
 _SHELL = b"/bin/sh"
@@ -57,7 +58,14 @@ def _problem(path: bytes) -> str:
     return "" if stat.S_ISREG(mode) and os.access(path, os.X_OK, effective_ids=True) else "is not executable"
 
 
-def start(command: Command, environment: dict[bytes, bytes], signals: Signals, own_group: bool) -> int:
+def start(
+    command: Command,
+    environment: dict[bytes, bytes],
+    signals: Signals,
+    *,
+    own_group: bool,
+    cgroup: ControlGroup | None,
+) -> int:
     """Fork and execute; the pid. The child dies with this process, and at once if that is dead already.
 
     Must be called from a process with one thread: the parent's death signal comes when the THREAD that forked ends,
@@ -77,6 +85,8 @@ def start(command: Command, environment: dict[bytes, bytes], signals: Signals, o
                 os._exit(125)
             if own_group:
                 os.setpgid(0, 0)
+            if cgroup:
+                cgroup.enter()
             signals.restore_in_child()
             code = _execute(command, environment)
         finally:

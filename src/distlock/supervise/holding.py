@@ -4,22 +4,31 @@ The clock is looked at first after every wake-up, so that after a freeze nothing
 is written before a kill either: stderr may be a full pipe that nobody reads.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..clock import TICK, boottime
 from ..notices import say_if_ready
 from . import tree
+from .cgroup import ControlGroup
 from .plan import Plan
 from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
 from .wire import Channel, Kind, SharedDeadline
 
 _STUBBORN_AFTER = 1.0
 _LEFTOVERS_STOPPED = "what COMMAND left running was stopped"
+
+
+class Child(NamedTuple):
+    """The started command."""
+
+    pid: int
+    own_group: bool
+    """Whether it leads a process group; at a terminal it shares the supervisor's."""
+    cgroup: ControlGroup | None
 
 
 class Holding:
@@ -32,15 +41,15 @@ class Holding:
         channel: Channel,
         deadline: SharedDeadline,
         renewer: int,
-        child: int,
-        own_group: bool,
+        child: Child,
     ) -> None:
         self._plan = plan
         self._signals = signals
         self._channel = channel
         self._deadline = deadline
-        self._child = child
-        self._own_group = own_group
+        self._child = child.pid
+        self._own_group = child.own_group
+        self._cgroup = child.cgroup
         self._not_of_the_run = plan.strangers | {renewer}
         self._child_status: int | None = None
         self._stopping_since: float | None = None
@@ -69,10 +78,10 @@ class Holding:
     def _step(self, on_signal: Callable[[signal.struct_siginfo], object]) -> None:
         info = self._signals.next(min(TICK, self._next_deadline() - boottime()))
         self._look_at_clock()
+        self._reap()  # before a signal is passed on: a child that has just ended takes none any more
         if info is not None:
             on_signal(info)
         self._look_at_messages()
-        self._reap()
 
     # -- the clock ---------------------------------------------------------------------------------------------------
 
@@ -125,6 +134,8 @@ class Holding:
         since = boottime()
         pause = 0.001
         while living := self._living():
+            if self._cgroup:
+                self._cgroup.kill()
             tree.send(living, signal.SIGKILL)
             self._reap()
             time.sleep(pause)
@@ -162,7 +173,7 @@ class Holding:
 
     def _reap(self) -> None:
         """The child, and the orphans that came to us as their subreaper."""
-        stopped = False
+        stopped = 0
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -173,24 +184,35 @@ class Holding:
             if pid != self._child:
                 continue
             if os.WIFSTOPPED(status):
-                stopped = os.WSTOPSIG(status) in JOB_CONTROL
+                stopped = os.WSTOPSIG(status)
             else:
                 self._child_status = status
-        if stopped and self._child_status is None and self._stopping_since is None:
-            stop_self()  # the renewer goes on meanwhile
+        if self._child_status is None and self._stopping_since is None and self._stop_is_the_shells(stopped):
+            stop_self(stopped)  # the renewer goes on meanwhile
+
+    def _stop_is_the_shells(self, number: int) -> bool:
+        """Whether the shell must see a stopped job: so a key stops it, or a background job that reads. A SIGSTOP is
+        somebody's who means the child alone and will continue it alone, unless the child is an interactive shell (it
+        has left our process group) that stops itself: with its ``suspend`` the terminal would be nobody's."""
+        if number == signal.SIGSTOP:
+            return not self._own_group and os.getpgid(self._child) != os.getpgrp()
+        return number in JOB_CONTROL
 
     # -- signals and messages ----------------------------------------------------------------------------------------
 
     def _forward(self, info: signal.struct_siginfo) -> None:
         """To the direct child, once. In a shared process group the terminal has signalled it already, and so has a
         member of the tree that signals its own group."""
-        if self._child_status is not None:
-            return
         number = info.si_signo
+        if self._child_status is not None:
+            if self._plan.descendants == "wait":
+                tree.send(self._living(), number)
+            return
         if number == signal.SIGCONT and self._own_group:
             os.killpg(self._child, number)
         elif number == signal.SIGCONT:
-            os.kill(self._child, number)
+            if not JOB_CONTROL & signal.sigpending():  # a key that came since has stopped the child again
+                os.kill(self._child, number)
         elif number in FORWARDED | JOB_CONTROL:
             by_process = info.si_code <= 0
             if self._own_group or (by_process and not self._is_ours(info.si_pid)):

@@ -37,6 +37,7 @@ from ..renewal import Renewal, Schedule
 from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
 from . import tree
+from .cgroup import ControlGroup
 from .plan import Plan
 from .signals import Signals
 from .wire import FAILURES, Channel, Kind, Message, SharedDeadline
@@ -90,6 +91,7 @@ class _Renewer:
         self._not_of_the_run = plan.strangers | {os.getpid()}
         self._child_started = False
         self._group = 0
+        self._cgroup = ControlGroup.of(plan.owner)
         self._known: set[tree.Process] = set()
 
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
@@ -190,6 +192,8 @@ class _Renewer:
         while tree.identify(self._supervisor):
             time.sleep(0.001)
         self._end_tree(renewal)
+        if self._cgroup:
+            self._cgroup.remove()
 
     def _give_back(self, backend: Backend, renewal: Renewal) -> None:
         """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
@@ -244,6 +248,8 @@ class _Renewer:
         found.update(tree.with_owner(self._plan.owner))
         if self._group:
             found.update(tree.in_group(self._group))
+        if self._cgroup:
+            found.update(self._cgroup.processes())
         found.update(self._below_supervisor())
         for process in list(found):
             found.update(tree.descendants(process.pid, self._not_of_the_run))
@@ -255,6 +261,8 @@ class _Renewer:
         pause = 0.001
         while living := self._living():
             self._known |= living
+            if self._cgroup:
+                self._cgroup.kill()
             tree.send(living, signal.SIGKILL)
             time.sleep(pause)
             if boottime() - since > _STUBBORN_AFTER:

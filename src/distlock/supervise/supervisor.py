@@ -15,11 +15,11 @@ from ..backends.base import LeaseLost, Unavailable
 from ..clock import TICK, boottime
 from ..environment import of_child
 from ..errors import InternalError
-from ..notices import say
+from ..notices import say, say_if_ready
 from ..quoting import quoted
 from . import tree
 from .child import start
-from .holding import Holding
+from .holding import Child, Holding
 from .plan import Plan
 from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
 from .wire import FAILURES, Channel, Kind, Message, SharedDeadline
@@ -68,9 +68,12 @@ class Supervisor:
         reads, and Ctrl-C would not reach it."""
         import fcntl
 
+        from .cgroup import ControlGroup
         from .linux import become_subreaper
 
         become_subreaper()
+        group = ControlGroup.of(self._plan.owner)
+        self._cgroup = group if group and group.create() else None
         reading = self._channel.reading
         fcntl.fcntl(reading, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(reading, fcntl.F_SETFL, fcntl.fcntl(reading, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO wakes us
@@ -91,7 +94,7 @@ class Supervisor:
                     self._await_renewer(_CANCEL)
                     raise FAILURES[message.first](message.text)
                 if message.kind is Kind.NOTE:
-                    say(message.text)
+                    say_if_ready(message.text)  # not worth a late start
             if self._channel.peer_is_gone:
                 raise InternalError("the renewer ended before it got the lock; nothing was started")
             if given_up_at is not None and boottime() >= given_up_at:
@@ -103,7 +106,7 @@ class Supervisor:
                 self._await_renewer(_CANCEL)
                 return info.si_signo  # as a wait status: death by this signal
             if info and info.si_signo in JOB_CONTROL:
-                stop_self()
+                stop_self(info.si_signo)
 
     def _start(self, granted: Message, own_group: bool) -> Holding:
         """Raises LeaseLost, CommandNotFound, CommandNotExecutable: nothing was started then."""
@@ -118,9 +121,10 @@ class Supervisor:
             ttl=plan.ttl,
             lease_file=granted.text,
         )
-        pid = start(plan.command, environment, self._signals, own_group)
+        pid = start(plan.command, environment, self._signals, own_group=own_group, cgroup=self._cgroup)
         self._channel.send(Message(Kind.CHILD, pid, pid if own_group else 0))
-        return Holding(plan, self._signals, self._channel, self._deadline, self._renewer, pid, own_group)
+        child = Child(pid, own_group, self._cgroup)
+        return Holding(plan, self._signals, self._channel, self._deadline, self._renewer, child)
 
     def _release(self, lost: bool) -> str | None:
         """Let the renewer give the lock back; why it could not, or None."""
@@ -134,6 +138,8 @@ class Supervisor:
             if not self._channel.peer_is_gone:
                 self._signals.next(min(TICK, until - time.monotonic()))
         self._end_renewer()
+        if self._cgroup:
+            self._cgroup.remove()
         return trouble
 
     def _release_notice(self, holding: Holding, trouble: str | None) -> list[str]:
