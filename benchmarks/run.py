@@ -48,7 +48,9 @@ def main() -> None:
         stack.enter_context(nothing_left_behind())
         etcd = stack.enter_context(etcd_server(folder))
         clean = environment(folder)
-        setting = Setting(peers(folder, etcd), make_child(folder), folder, clean, **vars(options))
+        child = make_child(folder, options.shell)
+        counts = (options.starts, options.waiters, options.samples)
+        setting = Setting(peers(folder, etcd), child, folder, clean, *counts)
         print(*describe(folder, clean), sep="\n", flush=True)
         targets: list[Target] = []
         for subject in (_start_up, _hand_off, _memory):
@@ -62,6 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=20, help="starts of each command in a sample")
     parser.add_argument("--waiters", type=int, default=16, help="waiters behind the holder")
     parser.add_argument("--samples", type=int, default=2, help="samples; the one with the smallest median counts")
+    parser.add_argument("--shell", action="store_true", help="contenders run sh and date instead of a small C program")
     return parser.parse_args()
 
 
@@ -78,31 +81,29 @@ def _start_up(setting: Setting) -> list[Target]:
 
 
 def _hand_off(setting: Setting) -> list[Target]:
-    _, child, folder, clean, _, waiters, samples = setting
-    found = hand_off.measure(setting.peers, child, waiters, samples, folder, clean)
-    print(
-        f"Hand-off: from the end of one child to the start of the next. {waiters} waiters, all in the queue before the"
-    )
-    print(f"holder goes; {samples} samples, taken in turns. The child is {child.what} that writes down both times.")
+    compared, child, folder, clean, _, waiters, samples = setting
+    found = hand_off.measure(compared, child, waiters, samples, folder, clean)
+    print(f"Hand-off: from the end of one child to the start of the next. {waiters} waiters, all in the queue before")
+    print(f"the holder goes; {samples} samples, taken in turns. The child that writes down both times: {child.what}.")
     print(timings(found, ETCDCTL))
     times = ratios(found, ETCDCTL)
     return [
         Target(f"hand-off to {waiters} waiters, {peer.name}", times[peer.name], 1.5, f"x {ETCDCTL}")
-        for peer in setting.peers
+        for peer in compared
         if peer.ours
     ]
 
 
 def _memory(setting: Setting) -> list[Target]:
-    _, child, folder, clean, _, waiters, _ = setting
-    one = memory.measure(setting.peers, child, 1, folder, clean)
-    many = memory.measure(setting.peers, child, waiters, folder, clean)
+    compared, child, folder, clean, _, waiters, _ = setting
+    one = memory.measure(compared, child, 1, folder, clean)
+    many = memory.measure(compared, child, waiters, folder, clean)
     print("Memory: PSS of a waiter, all its processes together; of the only one, and the median of many.")
-    rows = [[peer.name, f"{one[peer.name].median:.1f}", f"{many[peer.name].median:.1f}"] for peer in setting.peers]
+    rows = [[peer.name, f"{one[peer.name].median:.1f}", f"{many[peer.name].median:.1f}"] for peer in compared]
     print(table(["MB", "the only one", f"one of {waiters}"], rows))
     return [
         Target(f"memory of the only waiter, {peer.name}", one[peer.name].median, 45, "MB")
-        for peer in setting.peers
+        for peer in compared
         if peer.ours
     ]
 

@@ -116,11 +116,14 @@ def test_the_measured_may_use_bytecode(tmp_path: Path, monkeypatch: pytest.Monke
     assert found["PATH"] == os.environ["PATH"]
 
 
-@pytest.mark.parametrize("compiler", [True, False], ids=["c", "sh"])
-def test_a_child_writes_down_its_turn(compiler: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not compiler:
-        monkeypatch.setattr("shutil.which", lambda _: None)
-    child = make_child(tmp_path)
+def test_without_a_compiler_the_child_is_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert make_child(tmp_path).what == "sh and date"
+
+
+@pytest.mark.parametrize("shell", [False, True], ids=["c", "sh"])
+def test_a_child_writes_down_its_turn(shell: bool, tmp_path: Path) -> None:
+    child = make_child(tmp_path, shell)
     stamps, gate = tmp_path / "stamps", tmp_path / "gate"
     os.mkfifo(gate)
     stamps.touch()
