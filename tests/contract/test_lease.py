@@ -66,7 +66,7 @@ def test_an_expired_lease_is_not_renewed(engine: Engine, backend: Backend, name:
     grant = take(backend, name, ttl=engine.ttl)
     while backend.inspect(name, 5.0).held:
         assert boottime() < grant.valid_from + engine.ttl + 5.0
-    with pytest.raises(LeaseLost, match=name):
+    with pytest.raises(LeaseLost):
         backend.renew(grant, 5.0)
     backend.release(grant, 5.0)
     assert try_once(backend, name)
@@ -75,7 +75,7 @@ def test_an_expired_lease_is_not_renewed(engine: Engine, backend: Backend, name:
 def test_a_released_lease_is_lost(backend: Backend, name: str) -> None:
     grant = take(backend, name)
     backend.release(grant, 5.0)
-    with pytest.raises(LeaseLost, match=name):
+    with pytest.raises(LeaseLost):
         backend.renew(grant, 5.0)
     backend.release(grant, 5.0)
 
