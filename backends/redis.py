@@ -82,9 +82,9 @@ class RedisBackend(Backend):
         call = Call(script("renew"), self.keys(grant.name), (grant.owner, self.milliseconds(grant.ttl)))
         answer = self.link.ask(call, self.clock() + timeout)
         if answer == b"gone":
-            raise LeaseLost(f"{grant.name}: the lease ran out before it was renewed, or the lock's key was removed")
+            raise LeaseLost("it ran out before it was renewed, or its key was removed")
         if answer != b"renewed":
-            raise LeaseLost(f"{grant.name}: the lock went to somebody else")
+            raise LeaseLost("it went to somebody else")
         return grant._replace(valid_from=self.link.sent_at)
 
     def release(self, grant: Grant, timeout: float) -> None:

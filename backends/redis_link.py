@@ -64,6 +64,7 @@ class Link:
         self._connection: Connection = None
         self._subscribed: set[str] = set()
         self._woken: set[str] = set()
+        self._told: set[str] = set()  # scripts
         self.sent_at = 0.0
         """Just before the last request that was answered was sent."""
 
@@ -95,7 +96,9 @@ class Link:
 
     def _ask(self, call: Call, channel: str | None) -> Answer:
         connection = self._connected()
-        commands = [call.by_sha()]
+        # By its text when new to this connection: a server that does not know it would cost a second round trip, and
+        # the first renewal has no time for that when answers are slow.
+        commands = [call.by_sha() if call.script.sha in self._told else call.by_text()]
         if channel is not None and channel not in self._subscribed:
             commands.insert(0, ("SUBSCRIBE", channel))
         self.sent_at = self._clock()
@@ -106,6 +109,7 @@ class Link:
             self.sent_at = self._clock()
             self._send([call.by_text()])
             answer = self._receive(connection)
+        self._told.add(call.script.sha)
         if channel is not None:
             self._subscribed.add(channel)
         return answer
@@ -185,6 +189,7 @@ class Link:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         self._subscribed.clear()
+        self._told.clear()
         if connection is not None:
             connection.disconnect()
 

@@ -233,7 +233,7 @@ def test_an_uncontended_lock_is_one_request(server: RedisServer, backend: RedisB
 def test_logging_in_is_one_command(server: RedisServer, backend: RedisBackend) -> None:
     backend.inspect("n", 5.0)
     sent = {name[8:] for name in server.statistics()} - {"ping"}  # of the test itself
-    assert sent == {"hello", "evalsha", "eval", *INSPECTION}
+    assert sent == {"hello", "eval", *INSPECTION}
 
 
 def test_a_waiter_sends_at_most_one_request_a_second(server: RedisServer, backend: RedisBackend) -> None:
