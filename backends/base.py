@@ -99,6 +99,8 @@ class Environment(NamedTuple):
     clock: Callable[[], float]
     state_directory: Callable[[], Path]
     """Where embedded engines keep their files; asked for only by those. Raises ConfigurationError."""
+    password: str | None = None
+    """For a URL that has none. As os.environ has it: a byte that is no text is escaped."""
 
 
 class Ticket(Protocol):

@@ -45,7 +45,10 @@ class RedisBackend(Backend):
 
     @classmethod
     def from_url(cls, url: str, environment: Environment) -> Self:
-        return cls(parse(url), environment.clock)
+        server = parse(url)
+        if server.password is None:
+            server = server._replace(password=environment.password)
+        return cls(server, environment.clock)
 
     @staticmethod
     def keys(name: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +38,10 @@ def _new(
 ) -> Connection:
     # Each of these may block: TCP, a second address of the same name, the TLS handshake.
     step = left() / (1 + (not server.path and not _is_address(server.host)) + server.tls)
+    password = server.password if server.password is not None or server.user is None else ""
     options: dict[str, Any] = {
         "username": server.user,
-        "password": server.password if server.password is not None or server.user is None else "",
+        "password": password and os.fsencode(password),
         "socket_connect_timeout": step,
         "socket_timeout": step,
         "protocol": 3,

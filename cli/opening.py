@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from distlock.backend_url import chosen_backend
+from distlock.backend_url import chosen_backend, password
 from distlock.backends import open_backend
 from distlock.backends.base import Backend, Environment
 from distlock.clock import boottime
@@ -27,7 +27,7 @@ BackendOption = Annotated[
 def opened(option: str | None) -> Iterator[tuple[Backend, str]]:
     """The backend and its URL."""
     url = chosen_backend(option)
-    backend = open_backend(url, Environment(boottime, state_directory))
+    backend = open_backend(url, Environment(boottime, state_directory, password()))
     try:
         yield backend, url
     finally:

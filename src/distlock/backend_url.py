@@ -14,6 +14,11 @@ def chosen_backend(option: str | None) -> str:
     return os.environ.get("DISTLOCK_BACKEND") or EMBEDDED
 
 
+def password() -> str | None:
+    """DISTLOCK_PASSWORD (empty is unset), for a URL without a password: it is not seen in a process list."""
+    return os.environ.get("DISTLOCK_PASSWORD") or None
+
+
 def masked(url: str) -> str:
     """The URL without what may be secret: the password before the last @, and all behind the ``?``, where an unescaped
     & in a value would make the rest of it look like a name. Where a slip makes it unclear which part is the password,

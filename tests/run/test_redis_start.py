@@ -150,6 +150,19 @@ def test_a_password_is_seen_nowhere(lab: Lab, server: RedisServer) -> None:
     assert SECRET.encode() not in stderr
 
 
+@pytest.mark.parametrize("password", [SECRET, "a b/@:%\xe4", b"\xff\xfe"])
+def test_a_password_from_the_environment(lab: Lab, server: RedisServer, password: str | bytes) -> None:
+    """It reaches the server and not the command; one in the URL comes first."""
+    plain = os.fsdecode(password)
+    server.command("ACL", "SETUSER", "job", "reset", "on", b">" + os.fsencode(password), "~*", "&*", "+@all")
+    given = {"DISTLOCK_BACKEND": f"redis://job@{server.place}", "DISTLOCK_PASSWORD": plain}
+    done = lab.run("job", "--", "sh", "-c", "env | grep -c DISTLOCK_PASSWORD", environment=given)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"0\n", b"")
+    assert lab.run("job", "--", "true", environment={**given, "DISTLOCK_PASSWORD": ""}).returncode == 77
+    in_url = {"DISTLOCK_BACKEND": f"redis://job:wrong@{server.place}", "DISTLOCK_PASSWORD": plain}
+    assert lab.run("job", "--", "true", environment=in_url).returncode == 77
+
+
 @pytest.mark.parametrize(
     ("url", "words"),
     [

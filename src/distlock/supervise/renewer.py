@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from ..backend_url import masked
+from ..backend_url import masked, password
 from ..backends import open_backend
 from ..backends.base import (
     Backend,
@@ -97,7 +97,7 @@ class _Renewer:
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
 
     def run(self) -> None:
-        backend = open_backend(self._plan.backend, Environment(boottime, state_directory))
+        backend = open_backend(self._plan.backend, Environment(boottime, state_directory, password()))
         grant = self._acquire(backend)
         self._schedule = Schedule(grant, self._plan.grace)
         self._deadline.set(self._schedule.hard)
