@@ -32,14 +32,20 @@ if value == owner or not (value or before) then
     token = math.max(token + 1, now)
     redis.call('SET', KEYS[2], LAYOUT .. ':' .. whole(token))
   end
-  redis.call('ZREM', KEYS[4], owner)
-  redis.call('HDEL', KEYS[5], owner)
+  drop(owner)
   redis.call('SET', KEYS[3], ARGV[3], 'PX', ttl)
   redis.call('SET', KEYS[1], owner, 'PX', ttl)
   return { 'granted', whole(now), whole(token) }
 end
 
 if not place then
+  -- Dead waiters are dropped when they stand in somebody's way. Behind a lock that is held for weeks they do not, and
+  -- would pile up.
+  for _, waiter in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
+    if seen_for(redis.call('HGET', KEYS[5], waiter), now) <= 0 then
+      drop(waiter)
+    end
+  end
   local last = redis.call('ZRANGE', KEYS[4], -1, -1, 'WITHSCORES')
   place = math.max(now, (tonumber(last[2]) or 0) + 1)
 end

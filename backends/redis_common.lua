@@ -63,6 +63,11 @@ local function seen_for(details, now)
   return seen + STALE - now
 end
 
+local function drop(waiter)
+  redis.call('ZREM', KEYS[4], waiter)
+  redis.call('HDEL', KEYS[5], waiter)
+end
+
 -- Wakes the first waiter that lives, unless it is `me` or behind `place`, and drops the dead before it.
 -- Gives its owner id and the µs until it counts as dead; nothing if nobody is before us.
 local function wake_first(now, channel, me, place)
@@ -75,7 +80,6 @@ local function wake_first(now, channel, me, place)
     if left > 0 and redis.call('PUBLISH', channel .. first[1], '') > 0 then
       return first[1], left
     end
-    redis.call('ZREM', KEYS[4], first[1])
-    redis.call('HDEL', KEYS[5], first[1])
+    drop(first[1])
   end
 end

@@ -9,8 +9,7 @@ if value == ARGV[1] then
   redis.call('DEL', KEYS[1], KEYS[3])
   value = false
 end
-redis.call('ZREM', KEYS[4], ARGV[1])
-redis.call('HDEL', KEYS[5], ARGV[1])
+drop(ARGV[1])
 if not value then
   wake_first(server_time(), ARGV[2])
 end

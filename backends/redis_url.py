@@ -107,7 +107,12 @@ def _host_and_port(scheme: str, place: str) -> tuple[str, int]:
     number = int(port[1:]) if port else _PORT
     if not 0 < number < 65536:
         raise _wrong(scheme, "the port is a number from 1 to 65535")
-    return _decoded(scheme, match["six"] or match["name"]), number
+    host = _decoded(scheme, match["six"] or match["name"])
+    try:
+        host.encode("idna")  # as the resolver's interface does: it raises what nobody would expect from it
+    except UnicodeError:
+        raise _wrong(scheme, "the host is no host name") from None
+    return host, number
 
 
 def _options(scheme: str, query: str) -> dict[str, str]:

@@ -97,6 +97,24 @@ def test_a_killed_waiter_is_not_listed(server: RedisServer, backend: RedisBacken
         wait_until(lambda: [w.owner for w in backend.inspect("n", 5.0).waiters] == [living.owner], 0.5)
 
 
+def test_dead_waiters_do_not_pile_up_behind_a_held_lock(server: RedisServer, backend: RedisBackend) -> None:
+    take(backend, "n", ttl=60.0)
+    with Contender(server.url, "n") as living, ExitStack() as stack:
+        for waiter in [stack.enter_context(Contender(server.url, "n")) for _ in range(5)]:
+            waiter.expect("waiting")
+            waiter.kill()
+        living.expect("waiting")
+        assert server.command("ZCARD", "distlock:{lock:n}:queue") == 6
+
+        def sizes() -> tuple[int, int]:
+            try_once(backend, "n")
+            return server.command("ZCARD", "distlock:{lock:n}:queue"), server.command(
+                "HLEN", "distlock:{lock:n}:waiters"
+            )
+
+        wait_until(lambda: sizes() == (1, 1), 6)
+
+
 def test_killed_waiters_cost_no_time_when_a_lease_runs_out(server: RedisServer, backend: RedisBackend) -> None:
     held = take(backend, "n", ttl=2.0)
     with ExitStack() as stack:

@@ -56,6 +56,8 @@ def test_urls(url: str, address: str, user: str | None, password: str | None, db
         "redis://h:1:2",
         "redis://::1",
         "redis://[::1",
+        "redis://a..b",
+        f"redis://{'a' * 64}",
         "redis://h/x",
         "redis://h/-1",
         "redis://h/1/2",

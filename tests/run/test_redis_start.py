@@ -85,6 +85,22 @@ def test_a_signal_while_waiting_leaves_nothing(lab: Lab, server: RedisServer, nu
     wait_until(lambda: not os.path.exists(f"/proc/{renewer}"))
 
 
+def test_a_signal_while_the_server_hangs(lab: Lab, server: RedisServer) -> None:
+    server.command("SET", "lock:job", "x", "PX", 60000)
+    run = lab.start("job", "--", "true")
+    wait_until(lambda: server.command("ZCARD", "distlock:{lock:job}:queue") == 1)
+    server.freeze()
+    try:
+        time.sleep(1.5)  # by now it has asked
+        start = time.monotonic()
+        run.terminate()
+        assert run.wait(5) == -signal.SIGTERM
+        assert time.monotonic() - start < 1.0
+    finally:
+        server.thaw()
+    wait_until(lambda: set(keys(server)) == {"lock:job"}, 11)
+
+
 def test_nothing_listens(lab: Lab) -> None:
     place = f"127.0.0.1:{free_port()}"
     refused(lab, f"redis://:{SECRET}@{place}", 69, f"{place} is not reached: Connection refused", "-n", seconds=3)
