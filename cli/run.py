@@ -19,7 +19,7 @@ from distlock.errors import NestedRun, UsageError
 from distlock.names import parse_name
 from distlock.notices import say
 from distlock.quoting import quoted
-from distlock.supervise.child import Command, find_command
+from distlock.supervise.command import Command, find_command
 from distlock.supervise.launch import supervise
 from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
 from distlock.supervise.signals import Signals, end_like

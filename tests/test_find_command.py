@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distlock.errors import CommandNotExecutable, CommandNotFound
-from distlock.supervise.child import find_command
+from distlock.supervise.command import find_command
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_folder_that_may_not_be_searched_is_no_reason_to_say_not_found(
         return real(path)
 
     real = os.stat
-    monkeypatch.setattr("distlock.supervise.child.os.stat", stat)
+    monkeypatch.setattr("distlock.supervise.command.os.stat", stat)
     with pytest.raises(CommandNotExecutable, match=r"'job': permission denied$"):
         find_command([b"job"], {b"PATH": b"/closed:/nowhere"})
     put(here / "a" / "job", 0o755)

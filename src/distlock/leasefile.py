@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from .backends.base import Grant
+from .backends.base import ConfigurationError, Grant
+from .renewal import Schedule
+from .state import state_directory
 
 _KEPT_AFTER_DEADLINE = 86400.0
 
@@ -73,3 +76,50 @@ class LeaseFile:
                 over = age
             if over > _KEPT_AFTER_DEADLINE:
                 path.unlink(missing_ok=True)
+
+
+class KeptLeaseFile:
+    """The lease file of one run, as the renewer keeps it.
+
+    A full or read-only disk under the state directory does not stop a job whose lock is elsewhere: the job then has no
+    DISTLOCK_LEASE, and ``note`` is told why.
+    """
+
+    def __init__(self, owner: str, backend: str, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._tidied = False
+        self._written = False
+        self._file: LeaseFile | None = None
+        try:
+            self._file = LeaseFile(state_directory(), owner, backend)
+        except (OSError, ConfigurationError) as error:
+            note(f"no lease file: {error}")
+
+    @property
+    def path(self) -> str:
+        """Empty if nothing could be written yet."""
+        return str(self._file.path) if self._file and self._written else ""
+
+    def write(self, schedule: Schedule) -> None:
+        if self._file:
+            try:
+                self._file.write(schedule.grant, schedule.soft, schedule.hard)
+                self._written = True
+            except OSError as error:
+                self._note(f"no lease file: {error}")
+
+    def remove(self) -> None:
+        if self._file and self._written:
+            try:
+                self._file.remove()
+            except OSError as error:
+                self._note(f"the lease file could not be removed: {error}")
+
+    def tidy(self, now: float) -> None:
+        """Once, and not while somebody waits for the child to start."""
+        if self._file and not self._tidied:
+            self._tidied = True
+            try:
+                self._file.remove_stale(now)
+            except OSError as error:
+                self._note(f"old lease files could not be removed: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Sequence
 
 from .quoting import printable
 
@@ -27,18 +28,24 @@ def say(text: str) -> None:
         pass  # closed, or its reader is gone: there is nobody to tell
 
 
-def say_if_ready(text: str) -> bool:
+def say_if_ready(text: str, descriptor: int = _STDERR) -> bool:
     """As say(), if it cannot block; False if it could. A pipe that is ready takes one page at once: a longer line is
     cut."""
     look = select.poll()
-    look.register(_STDERR, select.POLLOUT)
+    look.register(descriptor, select.POLLOUT)
     if not look.poll(0):
         return False
     data = line(text)
     if len(data) > _ONE_PAGE:
         data = data[: _ONE_PAGE - 1].decode("utf-8", "ignore").encode() + b"\n"
     try:
-        os.write(_STDERR, data)
+        os.write(descriptor, data)
     except OSError:
         pass
     return True
+
+
+def cannot_kill(pids: Sequence[int]) -> str:
+    """The tree was to be ended, and something in it lives on: set-uid, or in uninterruptible sleep."""
+    which = " ".join(map(str, sorted(pids)))
+    return f"cannot kill {which}: the lease is kept for as long as that lives and the backend lets us"

@@ -14,7 +14,7 @@ def test_a_run_removes_lease_files_that_are_long_over(lab: Lab) -> None:
     recent, old = leases / "recent.json", leases / "old.json"
     recent.write_text(json.dumps(content))
     old.write_text(json.dumps(content | {"hard_deadline_boottime": content["hard_deadline_boottime"] - 2 * 86400}))
-    run = lab.start("job", "--", "sleep", "0.5")
+    run = lab.start("job", "--", "sleep", "2")
     wait_until(lambda: not old.exists())
     assert recent.exists()
     run.wait(10)

@@ -1,125 +1,113 @@
-"""The command: found before the lock is asked for, started once it is held."""
+"""The child's process: made early, started late."""
 
 import errno
 import os
-import stat
-from collections.abc import Sequence
-from typing import NamedTuple
+import signal
+import struct
 
+from ..environment import of_child
 from ..errors import CommandNotExecutable, CommandNotFound
-from ..quoting import quoted
 from .cgroup import ControlGroup
+from .command import execute
+from .linux import die_with_parent
+from .plan import Plan
 from .signals import Signals
+from .wire import Channel
 
-_SHELL = b"/bin/sh"
-_NOT_FOUND = "command not found"
-
-
-class Command(NamedTuple):
-    """Argument vector as bytes, untouched; ``words[0]`` is looked up in the PATH the command itself will see."""
-
-    words: tuple[bytes, ...]
-    search: tuple[bytes, ...]
-    """The paths to try in order, as execvp(3) does."""
-
-    @property
-    def shown(self) -> str:
-        return quoted(os.fsdecode(self.words[0]))
+_ORDER = struct.Struct("<q")
 
 
-def find_command(words: Sequence[bytes], environment: dict[bytes, bytes]) -> Command:
-    """Raises CommandNotFound, CommandNotExecutable."""
-    first = words[0]
-    if b"/" in first:
-        search: tuple[bytes, ...] = (first,)
-    else:
-        folders = environment.get(b"PATH", os.fsencode(os.defpath)).split(b":")
-        search = tuple(os.path.join(folder or b".", first) for folder in folders)
-    command = Command(tuple(words), search)
-    problems = [_problem(path) for path in search] if first else [_NOT_FOUND]
-    if "" in problems:
-        return command
-    exists = [problem for problem in problems if not problem.startswith(_NOT_FOUND)]
-    if exists:  # as execvp(3): EACCES somewhere counts more than ENOENT elsewhere
-        raise CommandNotExecutable(f"{command.shown}: {exists[0]}")
-    raise CommandNotFound(f"{command.shown}: {max(problems, key=len)}")
+class ParkedChild:
+    """The command's process, forked before the lock is had and held before its exec: so that, when the grant comes,
+    neither the fork nor entering a control group (a dozen milliseconds) has to be waited for.
 
-
-def _problem(path: bytes) -> str:
-    """Why this path cannot be executed; empty if it can as far as one sees without trying."""
-    try:
-        mode = os.stat(path).st_mode
-    except PermissionError:
-        return "permission denied"
-    except OSError:
-        return f"{_NOT_FOUND} (a dangling link)" if os.path.lexists(path) else _NOT_FOUND
-    if stat.S_ISDIR(mode):
-        return "is a directory"
-    return "" if stat.S_ISREG(mode) and os.access(path, os.X_OK, effective_ids=True) else "is not executable"
-
-
-def start(
-    command: Command,
-    environment: dict[bytes, bytes],
-    signals: Signals,
-    *,
-    own_group: bool,
-    cgroup: ControlGroup | None,
-) -> int:
-    """Fork and execute; the pid. The child dies with this process, and at once if that is dead already.
-
-    Must be called from a process with one thread: the parent's death signal comes when the THREAD that forked ends,
-    and only then is it safe to run Python between fork and exec.
-    Raises CommandNotFound, CommandNotExecutable when the exec failed after all.
+    It dies with the process that made it, and at once if that is dead already; it ends by itself when that lets go of
+    it. Must be made by a process with one thread: the parent's death signal comes when the THREAD that forked ends, and
+    only then is it safe to run Python between fork and exec.
     """
-    from .linux import die_with_parent
 
-    supervisor = os.getpid()
-    reading, writing = os.pipe()  # close-on-exec: end of file means that the exec has happened
-    pid = os.fork()
-    if pid == 0:
-        code = errno.ENOEXEC
-        try:
-            die_with_parent()
-            if os.getppid() != supervisor:
+    def __init__(
+        self, plan: Plan, signals: Signals, channel: Channel, *, own_group: bool, cgroup: ControlGroup | None
+    ) -> None:
+        self._command = plan.command
+        supervisor = os.getpid()
+        orders_in, self._orders = os.pipe()
+        self._answer, answer_out = os.pipe()  # close-on-exec: end of file means that the exec has happened
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = errno.ENOEXEC
+            try:
+                die_with_parent()
+                if os.getppid() != supervisor:
+                    os._exit(125)
+                os.close(self._orders)
+                channel.close()  # or the renewer would not see the supervisor's end before ours
+                _name_process("distlock-parked")
+                if own_group:
+                    os.setpgid(0, 0)
+                if cgroup:
+                    cgroup.enter()
+                environment = _await_order(plan, orders_in)
+                signals.restore_in_child()
+                code = execute(plan.command, environment)
+            finally:
+                os.write(answer_out, code.to_bytes(4, "little"))
                 os._exit(125)
-            if own_group:
-                os.setpgid(0, 0)
-            if cgroup:
-                cgroup.enter()
-            signals.restore_in_child()
-            code = _execute(command, environment)
-        finally:
-            os.write(writing, code.to_bytes(4, "little"))
-            os._exit(125)
-    os.close(writing)
-    if own_group:
+        os.close(orders_in)
+        os.close(answer_out)
+        self._is_parked = True
+        if own_group:
+            try:
+                os.setpgid(self.pid, self.pid)  # both do it, so that neither has to wait for the other
+            except OSError:
+                pass
+
+    def start(self, token: int | None, lease_file: str) -> None:
+        """Raises CommandNotFound, CommandNotExecutable when the exec failed after all; there is no child then."""
+        self._is_parked = False
         try:
-            os.setpgid(pid, pid)  # both do it, so that neither has to wait for the other
-        except OSError:
-            pass
-    answer = os.read(reading, 4)
-    os.close(reading)
-    if answer:
-        os.waitpid(pid, 0)
-        code = int.from_bytes(answer, "little")
-        kind = CommandNotFound if code in (errno.ENOENT, errno.ENOTDIR) else CommandNotExecutable
-        raise kind(f"{command.shown}: {os.strerror(code)}")
-    return pid
+            order = _ORDER.pack(-1 if token is None else token) + os.fsencode(lease_file)
+            os.write(self._orders, order)
+        except BrokenPipeError:
+            pass  # it was killed; its status tells
+        os.close(self._orders)
+        answer = os.read(self._answer, 4)
+        os.close(self._answer)
+        if answer:
+            os.waitpid(self.pid, 0)
+            code = int.from_bytes(answer, "little")
+            kind = CommandNotFound if code in (errno.ENOENT, errno.ENOTDIR) else CommandNotExecutable
+            raise kind(f"{self._command.shown}: {os.strerror(code)}")
+
+    def dismiss(self) -> None:
+        """There will be no child. Does nothing after start()."""
+        if not self._is_parked:
+            return
+        self._is_parked = False
+        os.kill(self.pid, signal.SIGKILL)  # it would end by itself if it were not stopped
+        os.close(self._orders)
+        os.close(self._answer)
+        os.waitpid(self.pid, 0)
 
 
-def _execute(command: Command, environment: dict[bytes, bytes]) -> int:
-    """As execvp(3): the first path that works; a text file without #! goes to the shell. Returns only the errno of
-    what prevented it."""
-    code = errno.ENOENT
-    for path in command.search:
-        try:
-            os.execve(path, list(command.words), environment)
-        except OSError as error:
-            if error.errno == errno.ENOEXEC:
-                os.execve(_SHELL, [_SHELL, path, *command.words[1:]], environment)
-            elif error.errno in (errno.EACCES, errno.ENOENT, errno.ENOTDIR):
-                code = error.errno if code == errno.ENOENT or error.errno == errno.EACCES else code
-            else:
-                return error.errno or errno.ENOEXEC
-    return code
+def _await_order(plan: Plan, orders: int) -> dict[bytes, bytes]:
+    """The environment to start with; ends this process if there is to be no start."""
+    data = b""
+    while piece := os.read(orders, 65536):
+        data += piece
+    if len(data) < _ORDER.size:
+        os._exit(125)
+    (token,) = _ORDER.unpack_from(data)
+    return of_child(
+        plan.caller_environment,
+        name=plan.name,
+        owner=plan.owner,
+        token=None if token < 0 else token,
+        ttl=plan.ttl,
+        lease_file=os.fsdecode(data[_ORDER.size :]),
+    )
+
+
+def _name_process(name: str) -> None:
+    with open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write(name)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..clock import TICK, boottime
-from ..notices import say_if_ready
+from ..notices import cannot_kill, say_if_ready
 from . import tree
 from .cgroup import ControlGroup
 from .plan import Plan
@@ -141,8 +141,7 @@ class Holding:
             time.sleep(pause)
             if pause < 0.05 and boottime() - since > _STUBBORN_AFTER:
                 pause = 0.05
-                pids = " ".join(str(process.pid) for process in living)
-                self._say(0, f"cannot kill {pids}; the lease is kept while the backend lets us")
+                self._say(0, cannot_kill([process.pid for process in living]))
         self._reap()
 
     def _end_descendants(self) -> None:

@@ -3,7 +3,7 @@
 import signal
 from typing import Literal, NamedTuple
 
-from .child import Command
+from .command import Command
 
 Descendants = Literal["leave", "kill", "wait"]
 DESCENDANTS: tuple[Descendants, ...] = ("leave", "kill", "wait")

@@ -7,6 +7,7 @@ supervisor is dead: the tree is ended at once and the lock freed at once, not af
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import select
@@ -21,7 +22,6 @@ from ..backends import open_backend
 from ..backends.base import (
     Backend,
     Client,
-    ConfigurationError,
     DistlockError,
     Environment,
     Grant,
@@ -32,7 +32,8 @@ from ..backends.base import (
 from ..clock import boottime
 from ..environment import outer_owners
 from ..errors import Cancelled
-from ..leasefile import LeaseFile
+from ..leasefile import KeptLeaseFile
+from ..notices import cannot_kill, say_if_ready
 from ..renewal import Renewal, Schedule
 from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
@@ -40,7 +41,7 @@ from . import tree
 from .cgroup import ControlGroup
 from .plan import Plan
 from .signals import Signals
-from .wire import FAILURES, Channel, Kind, Message, SharedDeadline
+from .wire import FAILURES, LOWEST_DESCRIPTOR, Channel, Kind, Message, SharedDeadline
 
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
@@ -53,8 +54,8 @@ _STUBBORN_AFTER = 1.0
 def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, signals: Signals) -> NoReturn:
     """The whole life of R. Never returns; whatever goes wrong is told to the supervisor."""
     try:
-        _detach(channel, signals, keep_stderr=plan.verbosity >= 2)
-        _Renewer(plan, supervisor, channel, deadline).run()
+        stderr = _detach(channel, signals, keep_stderr=plan.verbosity >= 2)
+        _Renewer(plan, supervisor, channel, deadline, stderr).run()
     except Cancelled:
         pass
     except DistlockError as error:
@@ -68,26 +69,34 @@ def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline,
         os._exit(0)
 
 
-def _detach(channel: Channel, signals: Signals, keep_stderr: bool) -> None:
+def _detach(channel: Channel, signals: Signals, keep_stderr: bool) -> int:
+    """A session of its own, nothing of the caller's. Gives a descriptor of the caller's stderr for last words; what
+    libraries write to theirs is not for the user."""
     os.setsid()
     signals.restore_in_renewer()
     with open("/proc/self/comm", "w", encoding="ascii") as file:
         file.write("distlock-renew")
+    try:
+        stderr = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
+    except OSError:
+        stderr = -1  # closed by the caller
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for standard in (0, 1) if keep_stderr else (0, 1, 2):
         os.dup2(null, standard)
     # The caller's other descriptors are not ours to keep open: somebody may wait for their end of file.
-    kept = sorted(channel.descriptors)
+    kept = sorted({*channel.descriptors, stderr} - {-1})
     for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(low + 1, high)
+    return stderr
 
 
 class _Renewer:
-    def __init__(self, plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline) -> None:
+    def __init__(self, plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, stderr: int) -> None:
         self._plan = plan
         self._supervisor = supervisor
         self._channel = channel
         self._deadline = deadline
+        self._stderr = stderr
         self._not_of_the_run = plan.strangers | {os.getpid()}
         self._child_started = False
         self._group = 0
@@ -98,6 +107,8 @@ class _Renewer:
 
     def run(self) -> None:
         backend = open_backend(self._plan.backend, Environment(boottime, state_directory, password()))
+        lease_file = KeptLeaseFile(self._plan.owner, masked(self._plan.backend), lambda text: self._note(1, text))
+        self._lease_file = lease_file
         grant = self._acquire(backend)
         self._schedule = Schedule(grant, self._plan.grace)
         self._deadline.set(self._schedule.hard)
@@ -109,12 +120,10 @@ class _Renewer:
             on_lost=self._lost,
             on_trouble=lambda line: self._channel.send(Message(Kind.TROUBLE, text=line)),
         )
-        self._lease_file = self._open_lease_file()
-        renewal.start()
-        path = str(self._lease_file.path) if self._lease_file else ""
+        lease_file.write(self._schedule)
         token = -1 if grant.token is None else grant.token
-        self._channel.send(Message(Kind.GRANTED, token, text=path))
-        self._tidy_lease_files()
+        self._channel.send(Message(Kind.GRANTED, token, text=lease_file.path))
+        renewal.start()
         self._hold(renewal)
         self._give_back(backend, renewal)
 
@@ -144,30 +153,11 @@ class _Renewer:
             on_waiting=on_waiting,
         ).run()
 
-    def _open_lease_file(self) -> LeaseFile | None:
-        """A full or read-only disk under the state directory does not stop a job whose lock is elsewhere: the job
-        then has no DISTLOCK_LEASE, and ``check`` in it says so."""
-        try:
-            file = LeaseFile(state_directory(), self._plan.owner, masked(self._plan.backend))
-            file.write(self._schedule.grant, self._schedule.soft, self._schedule.hard)
-        except (OSError, ConfigurationError) as error:
-            self._note(1, f"no lease file: {error}")
-            return None
-        return file
-
-    def _tidy_lease_files(self) -> None:
-        """Once the child is on its way, so that nobody waits for it."""
-        try:
-            if self._lease_file:
-                self._lease_file.remove_stale(boottime())
-        except OSError as error:
-            self._note(1, f"old lease files could not be removed: {error}")
-
     def _hold(self, renewal: Renewal) -> None:
         """Until the supervisor says that the child has ended, or is dead, or all must be killed."""
         look = select.poll()
         look.register(self._channel.reading, select.POLLIN)
-        snapshot_at = 0.0
+        snapshot_at = boottime() + _SNAPSHOT_EVERY / 2
         while True:
             look.poll(_TICK * 1000)
             now = boottime()
@@ -185,6 +175,7 @@ class _Renewer:
             if now >= snapshot_at:
                 snapshot_at = now + _SNAPSHOT_EVERY
                 self._known = set(self._below_supervisor())
+                self._lease_file.tidy(now)
 
     def _supervisor_died(self, renewal: Renewal) -> None:
         """Its files are closed a moment before its child gets the parent's death signal; only a supervisor that is a
@@ -199,7 +190,7 @@ class _Renewer:
         """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
         find one that is no more."""
         quiet = renewal.stop(_RELEASE)  # a renewal under way would write the file again
-        self._remove_lease_file()
+        self._lease_file.remove()
         trouble = ""
         if not renewal.lost:
             try:
@@ -214,24 +205,13 @@ class _Renewer:
 
     def _renewed(self, hard: float) -> None:
         self._deadline.set(hard)
-        if self._lease_file:
-            try:
-                self._lease_file.write(self._schedule.grant, self._schedule.soft, hard)
-            except OSError as error:
-                self._note(1, f"the lease file could not be written: {error}")
+        self._lease_file.write(self._schedule)
 
     def _lost(self, reason: str) -> None:
         """The grace counts from now; the deadline can only become earlier."""
         self._channel.send(Message(Kind.LOST, text=reason))
         self._deadline.set(min(self._deadline.get(), boottime() + self._plan.grace))
-        self._remove_lease_file()
-
-    def _remove_lease_file(self) -> None:
-        if self._lease_file:
-            try:
-                self._lease_file.remove()
-            except OSError as error:
-                self._note(1, f"the lease file could not be removed: {error}")
+        self._lease_file.remove()
 
     def _note(self, verbosity: int, line: str) -> None:
         if self._plan.verbosity >= verbosity:
@@ -265,9 +245,11 @@ class _Renewer:
                 self._cgroup.kill()
             tree.send(living, signal.SIGKILL)
             time.sleep(pause)
-            if boottime() - since > _STUBBORN_AFTER:
+            if pause < 0.05 and boottime() - since > _STUBBORN_AFTER:
                 renewal.survivors = True
                 pause = 0.05
+                if self._channel.peer_is_gone and self._stderr >= 0:
+                    say_if_ready(cannot_kill([process.pid for process in living]), self._stderr)
         renewal.survivors = False
         self._child_started = False
 

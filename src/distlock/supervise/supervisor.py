@@ -7,19 +7,21 @@ stopped or stuck.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
 
 from ..backends.base import LeaseLost, Unavailable
 from ..clock import TICK, boottime
-from ..environment import of_child
 from ..errors import InternalError
 from ..notices import say, say_if_ready
 from ..quoting import quoted
 from . import tree
-from .child import start
+from .cgroup import ControlGroup
+from .child import ParkedChild
 from .holding import Child, Holding
+from .linux import become_subreaper
 from .plan import Plan
 from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
 from .wire import FAILURES, Channel, Kind, Message, SharedDeadline
@@ -47,13 +49,19 @@ class Supervisor:
 
         Raises LeaseLost when the child was stopped, and what prevented it when there was no child.
         """
-        own_group = self._prepare()
-        granted = self._await_grant()
-        if isinstance(granted, int):
-            return granted
+        child = self._prepare()
+        try:
+            granted = self._await_grant()
+            return granted if isinstance(granted, int) else self._hold(granted, child)
+        finally:
+            child.dismiss()
+            if self._cgroup:
+                self._cgroup.remove()
+
+    def _hold(self, granted: Message, child: ParkedChild) -> int:
         holding = None
         try:
-            holding = self._start(granted, own_group)
+            holding = self._start(granted, child)
             holding.until_the_end()
         finally:
             trouble = self._release(lost=holding is not None and holding.lost is not None)
@@ -63,25 +71,18 @@ class Supervisor:
             raise LeaseLost(f"{quoted(self._plan.name)}: lease lost: {holding.lost}; {holding.what_was_stopped}")
         return holding.status
 
-    def _prepare(self) -> bool:
-        """Whether the child gets a process group of its own. With a terminal it must not: it would be stopped when it
-        reads, and Ctrl-C would not reach it."""
-        import fcntl
-
-        from .cgroup import ControlGroup
-        from .linux import become_subreaper
-
+    def _prepare(self) -> ParkedChild:
+        """All that does not need the lock, while the renewer asks for it."""
         become_subreaper()
-        group = ControlGroup.of(self._plan.owner)
-        self._cgroup = group if group and group.create() else None
         reading = self._channel.reading
         fcntl.fcntl(reading, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(reading, fcntl.F_SETFL, fcntl.fcntl(reading, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO wakes us
-        try:
-            os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
-        except OSError:
-            return True
-        return False
+        group = ControlGroup.of(self._plan.owner)
+        self._cgroup = group if group and group.create() else None
+        # With a terminal the child gets no process group of its own: it would be stopped when it reads, and Ctrl-C
+        # would not reach it.
+        self._own_group = not _has_terminal()
+        return ParkedChild(self._plan, self._signals, self._channel, own_group=self._own_group, cgroup=self._cgroup)
 
     def _await_grant(self) -> Message | int:
         plan = self._plan
@@ -108,23 +109,16 @@ class Supervisor:
             if info and info.si_signo in JOB_CONTROL:
                 stop_self(info.si_signo)
 
-    def _start(self, granted: Message, own_group: bool) -> Holding:
+    def _start(self, granted: Message, child: ParkedChild) -> Holding:
         """Raises LeaseLost, CommandNotFound, CommandNotExecutable: nothing was started then."""
         plan = self._plan
         if boottime() >= self._deadline.get() - plan.grace:
             raise LeaseLost(f"{quoted(plan.name)}: lease lost before COMMAND was started")
-        environment = of_child(
-            plan.caller_environment,
-            name=plan.name,
-            owner=plan.owner,
-            token=None if granted.first < 0 else granted.first,
-            ttl=plan.ttl,
-            lease_file=granted.text,
-        )
-        pid = start(plan.command, environment, self._signals, own_group=own_group, cgroup=self._cgroup)
-        self._channel.send(Message(Kind.CHILD, pid, pid if own_group else 0))
-        child = Child(pid, own_group, self._cgroup)
-        return Holding(plan, self._signals, self._channel, self._deadline, self._renewer, child)
+        # First: from here on the renewer ends it too, whatever becomes of us.
+        self._channel.send(Message(Kind.CHILD, child.pid, child.pid if self._own_group else 0))
+        child.start(token=None if granted.first < 0 else granted.first, lease_file=granted.text)
+        started = Child(child.pid, self._own_group, self._cgroup)
+        return Holding(plan, self._signals, self._channel, self._deadline, self._renewer, started)
 
     def _release(self, lost: bool) -> str | None:
         """Let the renewer give the lock back; why it could not, or None."""
@@ -138,8 +132,6 @@ class Supervisor:
             if not self._channel.peer_is_gone:
                 self._signals.next(min(TICK, until - time.monotonic()))
         self._end_renewer()
-        if self._cgroup:
-            self._cgroup.remove()
         return trouble
 
     def _release_notice(self, holding: Holding, trouble: str | None) -> list[str]:
@@ -163,3 +155,11 @@ class Supervisor:
             os.waitpid(self._renewer, 0)
         except ChildProcessError:
             pass  # reaped with the orphans
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

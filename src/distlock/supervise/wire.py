@@ -17,7 +17,7 @@ from ..errors import InternalError, NestedRun
 
 _HEAD = struct.Struct("<HBqq")  # length of the text, kind, two numbers
 _LONGEST_TEXT = 3500  # a whole message stays under PIPE_BUF (4096), so that writing it is atomic
-_LOWEST_DESCRIPTOR = 10  # never 0, 1 or 2, also when the caller closed those
+LOWEST_DESCRIPTOR = 10  # never 0, 1 or 2, also when the caller closed those
 
 
 class Kind(IntEnum):
@@ -119,7 +119,7 @@ class Channel:
 
 def _pipe() -> tuple[int, int]:
     pair = os.pipe()
-    high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR) for end in pair]
+    high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for end in pair]
     for end in pair:
         os.close(end)
     return high[0], high[1]
