@@ -24,8 +24,10 @@ def groups(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(point)], check=True)
 
 
-def own(groups: Path) -> list[Path]:
-    return [path for path in groups.rglob("distlock-*") if (path / "cgroup.procs").read_text()]
+def own(lab: Lab, groups: Path) -> list[Path]:
+    """Those of this test's runs: their owner ids name the lease files, too."""
+    owners = [path.stem for path in (lab.folder / "state" / "leases").glob("*.json")]
+    return [path for owner in owners for path in groups.rglob(f"distlock-{owner}")]
 
 
 def test_daemon_born_a_moment_before_the_supervisor_is_killed(lab: Lab, groups: Path) -> None:
@@ -35,12 +37,13 @@ def test_daemon_born_a_moment_before_the_supervisor_is_killed(lab: Lab, groups: 
         stamps.path.unlink(missing_ok=True)
         run = lab.start("job", "--", *command)
         daemon = wait_until(stamps.lines)[0][0]
+        (group,) = own(lab, groups)
         run.kill()
         with Contender(lab.backend, "job", lab.folder) as other:
             granted = other.wait(5)
         assert stamps.last() < granted, f"attempt {attempt}"
         assert not is_alive(daemon)
-    wait_until(lambda: not own(groups))
+        wait_until(lambda at=group: not at.exists())
 
 
 def test_nothing_stays_behind_and_a_left_daemon_is_put_back(lab: Lab, groups: Path) -> None:
@@ -59,7 +62,7 @@ def test_lost_lease_ends_all_in_the_group(lab: Lab, groups: Path) -> None:
     command, stamps = lab.stamper("deaf daemon bare")
     run = lab.start("--ttl", "3", "job", "--", *command)
     daemon = stamps.writer()
-    (group,) = own(groups)
+    (group,) = own(lab, groups)
     assert str(daemon) in (group / "cgroup.procs").read_text().split()
     os.kill(renewer_of(run.pid), signal.SIGKILL)
     assert run.wait(10) == 76
@@ -69,7 +72,7 @@ def test_lost_lease_ends_all_in_the_group(lab: Lab, groups: Path) -> None:
 
 def test_groups_of_runs_that_were_killed_whole_are_removed_later(lab: Lab, groups: Path) -> None:
     run = lab.start("job", "--", "sleep", "60")
-    (group,) = wait_until(lambda: own(groups))
+    (group,) = wait_until(lambda: own(lab, groups))
     os.kill(renewer_of(run.pid), signal.SIGKILL)
     run.kill()
     run.wait(5)
