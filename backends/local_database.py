@@ -1,8 +1,9 @@
 """One lock database: making it, opening it, one transaction at a time, and what its errors mean.
 
 The truth is one SQLite file with a rollback journal. Not WAL: there the last grants lie in a second file, and a lost or
-damaged one takes them away in silence. journal_mode=TRUNCATE with synchronous=FULL, since a committed grant must
-survive a power cut: in DELETE mode the commit is an unlink that nobody syncs.
+damaged one takes them away in silence. synchronous=FULL, since a committed grant must survive a power cut, and
+journal_mode=PERSIST: in DELETE mode the commit is an unlink that nobody syncs, and TRUNCATE makes the file system write
+about the journal's size each time.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Database:
                 connection = sqlite3.connect(
                     uri, uri=True, timeout=max(0.0, timeout), isolation_level=None, check_same_thread=False
                 )
-                connection.execute("PRAGMA journal_mode = TRUNCATE")
+                connection.execute("PRAGMA journal_mode = PERSIST")
                 connection.execute("PRAGMA synchronous = FULL")
             except sqlite3.Error as error:
                 self.check_place()
@@ -130,7 +131,7 @@ class Database:
             PROCESS_LOCKS.release()
 
     def remove_journal(self) -> None:
-        """The empty journal that TRUNCATE leaves: nothing of value, so that no unlink needs a sync."""
+        """The journal of a finished transaction, which PERSIST leaves: nothing of value, so no unlink needs a sync."""
         with PROCESS_LOCKS, suppress(sqlite3.Error):
             if self._connection is not None:
                 self._connection.execute("PRAGMA journal_mode = DELETE")
