@@ -15,7 +15,7 @@ import pytest
 from contending import Contender
 from distlock.clock import boottime
 from distlock.deadline import default_grace
-from processes import Lab, Stamps, is_alive, wait_until
+from processes import Lab, Stamps, is_alive, renewer_of, wait_until
 from proxy import Proxy
 from redis_fixtures import keys, token_key
 from servers import RedisServer
@@ -227,3 +227,10 @@ def test_a_server_that_is_gone_at_the_release(lab: Lab, server: RedisServer, how
     assert stderr.decode().count("\n") == 1
     assert server.place in stderr.decode()
     assert stderr.startswith(b"distlock: ")
+
+
+def test_no_client_library_in_the_supervisor(lab: Lab) -> None:
+    """redis-py brings ssl, by which its presence shows."""
+    run, _ = stamping(lab)
+    assert "/_ssl." in Path(f"/proc/{renewer_of(run.pid)}/maps").read_text()
+    assert "/_ssl." not in Path(f"/proc/{run.pid}/maps").read_text()
