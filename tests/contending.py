@@ -16,8 +16,8 @@ from processes import wait_until
 
 
 class Contender:
-    """Polls through the contract each few milliseconds, in a thread. ``granted_at`` is the clock BEFORE the request that
-    was granted was sent: nothing of the old holder may have lived after it."""
+    """Polls through the contract each few milliseconds, in a thread. ``granted_at`` is the clock BEFORE the request
+    that was granted was sent: nothing of the old holder may have lived after it."""
 
     def __init__(self, backend: str, name: str, folder: Path) -> None:
         self._backend = open_backend(backend, Environment(boottime, lambda: folder))

@@ -69,12 +69,22 @@ elif "daemon" in mode:
     os._exit(0)
 file = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 end = time.monotonic() + 60
+first = os.getpid()
+while "storm" in mode and time.monotonic() < end:
+    os.write(file, b"%d %d\\n" % (os.getpid(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)))
+    if os.fork():
+        while os.getpid() == first and time.monotonic() < end:
+            time.sleep(0.1)
+        os._exit(0)
+    os.setsid()
+    time.sleep(0.002)
 while time.monotonic() < end:
     os.write(file, b"%d %d\\n" % (os.getpid(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)))
     time.sleep(0.001)
 """
 """A child that writes its pid and the time each millisecond. Modes: deaf (ignores TERM), daemon (the writer is a
-double-forked process in a session of its own), bare (with an empty environment)."""
+double-forked process in a session of its own), bare (with an empty environment), storm (each writer leaves a
+successor in a session of its own after two milliseconds, and ends)."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,10 @@ def own(lab: Lab, groups: Path) -> list[Path]:
     return [path for owner in owners for path in groups.rglob(f"distlock-{owner}")]
 
 
+def _is_gone(group: Path) -> bool:
+    return not group.exists()
+
+
 def test_daemon_born_a_moment_before_the_supervisor_is_killed(lab: Lab, groups: Path) -> None:
     """No snapshot knows it, its environment is empty, its session is its own: only the group has it."""
     command, stamps = lab.stamper("deaf daemon bare")
@@ -43,7 +48,7 @@ def test_daemon_born_a_moment_before_the_supervisor_is_killed(lab: Lab, groups: 
             granted = other.wait(5)
         assert stamps.last() < granted, f"attempt {attempt}"
         assert not is_alive(daemon)
-        wait_until(lambda at=group: not at.exists())
+        wait_until(partial(_is_gone, group))
 
 
 def test_nothing_stays_behind_and_a_left_daemon_is_put_back(lab: Lab, groups: Path) -> None:

@@ -131,3 +131,11 @@ def test_child_that_signals_its_own_group_is_not_signalled_again(lab: Lab) -> No
     script = "import os, signal, sys, time\nn = []\nsignal.signal(signal.SIGUSR1, lambda *_: n.append(1))\n"
     script += "os.killpg(0, signal.SIGUSR1)\ntime.sleep(0.4)\nsys.exit(len(n))\n"
     assert lab.run("job", "--", sys.executable, "-c", script).returncode == 1
+
+
+def test_no_library_of_a_backend_in_the_supervisor(lab: Lab) -> None:
+    """B24, second half."""
+    run = lab.start("job", "--", *STARTED)
+    started(run)
+    assert "sqlite" not in Path(f"/proc/{run.pid}/maps").read_text()
+    assert "sqlite" in Path(f"/proc/{renewer_of(run.pid)}/maps").read_text()

@@ -1,0 +1,69 @@
+"""The command with an engine whose renewals go wrong inside the program: ``faulty:HOW:DIRECTORY``.
+
+The locks are local ones of the directory, so that anybody may contend for them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import ClassVar, Self, final
+
+from distlock import backends
+from distlock.backends.base import Backend, Environment, Grant, LockState, Request, Safety, Ticket
+from distlock.cli.main import main
+
+
+@final
+class FaultyBackend(Backend):
+    safety: ClassVar[Safety] = "efficiency"
+    token_scope: ClassVar[str] = "as local"
+    fifo: ClassVar[bool] = True
+
+    def __init__(self, how: str, inner: Backend) -> None:
+        self._how = how
+        self._inner = inner
+
+    @classmethod
+    def from_url(cls, url: str, environment: Environment) -> Self:
+        _, how, directory = url.split(":", 2)
+        return cls(how, backends.open_backend(f"local://{directory}", environment))
+
+    def renew(self, grant: Grant, timeout: float) -> Grant:
+        if self._how == "raises":
+            raise RuntimeError("nobody foresaw this")
+        if self._how == "exits":
+            sys.exit(3)
+        if self._how == "crashes":
+            os.abort()
+        if self._how == "hangs":  # and honours no time-out
+            time.sleep(60)
+        if self._how == "hogs":  # the interpreter's lock: no other thread of the process runs
+            ctypes.PyDLL(None).usleep(20_000_000)
+        return self._inner.renew(grant, timeout)
+
+    def enqueue(self, request: Request) -> Ticket:
+        return self._inner.enqueue(request)
+
+    def release(self, grant: Grant, timeout: float) -> None:
+        self._inner.release(grant, timeout)
+
+    def inspect(self, name: str, timeout: float) -> LockState:
+        return self._inner.inspect(name, timeout)
+
+    def locks(self, timeout: float) -> Iterator[LockState]:
+        return self._inner.locks(timeout)
+
+    def places(self, name: str) -> tuple[str, ...]:
+        return self._inner.places(name)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+if __name__ == "__main__":
+    backends.SCHEMES["faulty"] = "faulty_engine:FaultyBackend"
+    main()

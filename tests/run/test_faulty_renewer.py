@@ -1,0 +1,34 @@
+"""The renewer itself is at fault: an exception nobody foresaw, a crash, a request that honours no time-out, a library
+that keeps the interpreter's lock."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from contending import Contender
+from processes import Lab, is_alive
+
+TESTS = Path(__file__).parent.parent
+TTL = 3.0
+
+
+@pytest.mark.parametrize("mode", ["plain", "deaf daemon"])
+@pytest.mark.parametrize("how", ["raises", "exits", "crashes", "hangs", "hogs"])
+def test_child_is_dead_before_the_grant(lab: Lab, how: str, mode: str) -> None:
+    locks = lab.folder / "locks"
+    command, stamps = lab.stamper(mode)
+    lab.environment["PYTHONPATH"] = str(TESTS)
+    distlock = [sys.executable, str(TESTS / "faulty_engine.py"), "run", "-b", f"faulty:{how}:{locks}"]
+    run = lab.spawn([*distlock, "--ttl", str(TTL), "job", "--", *command])
+    child = stamps.writer()
+    with Contender(f"local://{locks}", "job", lab.folder) as other:
+        granted = other.wait(TTL + 4)
+    assert stamps.last() < granted
+    _, stderr = run.communicate(timeout=10)
+    assert run.returncode == 76
+    assert stderr.decode().count("\n") == 1
+    assert stderr.startswith(b"distlock: 'job': lease lost: ")
+    assert not is_alive(child)
