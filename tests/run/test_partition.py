@@ -117,7 +117,9 @@ def test_silent_network_and_a_killed_supervisor(lab: Lab, server: RedisServer, p
 
 def test_waiter_cut_off_starts_nothing(lab: Lab, server: RedisServer, proxy: Proxy) -> None:
     """It may have been granted the lock without learning of it: then the lease ends unused."""
-    holder = lab.start("-b", server.url, "job", "--", "sleep", "60")
+    holder = lab.start("-b", server.url, "job", "--", "sh", "-c", "echo started; exec sleep 60")
+    assert holder.stdout
+    assert holder.stdout.readline() == b"started\n"
     mark = lab.folder / "mark"
     waiter = lab.start("-w", "8", "job", "--", "touch", str(mark))
     wait_until(lambda: server.command("ZCARD", "distlock:{lock:job}:queue") == 1)
