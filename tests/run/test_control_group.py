@@ -14,6 +14,8 @@ import pytest
 from contending import Contender
 from processes import DISTLOCK, Lab, is_alive, renewer_of, wait_until
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture
 def groups(tmp_path: Path) -> Iterator[Path]:

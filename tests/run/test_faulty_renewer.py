@@ -11,6 +11,8 @@ import pytest
 from contending import Contender
 from processes import Lab, is_alive
 
+pytestmark = pytest.mark.faults
+
 TESTS = Path(__file__).parent.parent
 TTL = 3.0
 

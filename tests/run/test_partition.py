@@ -15,6 +15,8 @@ from processes import Lab, Stamps, is_alive, renewer_of, wait_until
 from proxy import Proxy
 from servers import RedisServer
 
+pytestmark = pytest.mark.faults
+
 TTL = 3.0
 MODES = ["plain", "deaf", "deaf daemon bare", "deaf storm"]
 

@@ -20,6 +20,8 @@ from proxy import Proxy
 from redis_fixtures import keys, token_key
 from servers import RedisServer
 
+pytestmark = pytest.mark.faults
+
 TTL = 3.0
 
 

@@ -13,6 +13,8 @@ import pytest
 from distlock.clock import boottime
 from processes import DISTLOCK, Lab, is_alive, renewer_of, wait_until
 
+pytestmark = pytest.mark.faults
+
 UID = 47113
 CAPS = "+dac_read_search"  # the interpreter may lie in a folder of root's
 AS_USER = [

@@ -24,6 +24,8 @@ from distlock.deadline import default_grace, hard_deadline
 from processes import Lab, Stamps, is_alive, renewer_of, wait_until
 from servers import RedisServer
 
+pytestmark = pytest.mark.faults
+
 TTL = 3.0
 MODES = ["plain", "deaf", "deaf daemon", "deaf daemon bare", "deaf storm"]
 
@@ -248,6 +250,7 @@ def test_full_stderr_delays_no_kill(lab: Lab) -> None:
 
 COUNTER = """
 import os, signal, sys, time
+
 number, expected = int(sys.argv[1]), int(sys.argv[2])
 got = []
 def count(*_):

@@ -17,6 +17,8 @@ from contending import Contender
 from distlock.clock import boottime
 from processes import Lab, is_alive, renewer_of, wait_until
 
+pytestmark = pytest.mark.faults
+
 TTL = 3.0
 
 
@@ -99,7 +101,6 @@ def busy() -> Iterator[None]:
         process.wait()
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize("mode", ["deaf", "deaf daemon"])
 def test_starved_supervisor_is_in_time(lab: Lab, mode: str, busy: None) -> None:
     """B12: the renewer is dead, 64 processes want the two processors."""

@@ -15,6 +15,8 @@ from contending import Contender
 from distlock.clock import boottime
 from processes import DISTLOCK, Lab, is_alive, renewer_of, wait_until
 
+pytestmark = pytest.mark.faults
+
 STARTED = ["sh", "-c", "echo $$; exec sleep 60"]
 
 
