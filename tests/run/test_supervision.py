@@ -210,15 +210,6 @@ def test_job_of_many_ttls_keeps_its_lock(lab: Lab) -> None:
         assert stamps.last() < other.wait(2)
 
 
-def test_normal_end_frees_the_lock_at_once(lab: Lab) -> None:
-    """B21."""
-    run, _, stamps = stamping(lab)
-    with contender(lab) as other:
-        run.terminate()
-        run.wait(5)
-        assert other.wait(2) - stamps.last() < 0.1
-
-
 def test_full_stderr_delays_no_kill(lab: Lab) -> None:
     """B13: nothing is written before the child is dead."""
     reading, writing = os.pipe()

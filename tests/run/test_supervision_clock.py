@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from contending import Contender
 from distlock.clock import boottime
-from processes import Lab, is_alive, renewer_of, wait_until
+from processes import Lab, is_alive, wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -87,30 +84,3 @@ def test_wall_clock_that_is_set_changes_nothing(lab: Lab, shim: Path, seconds: s
         run.terminate()
         assert run.wait(5) == -signal.SIGTERM
         other.wait(2)
-
-
-@pytest.fixture
-def busy() -> Iterator[None]:
-    """64 loops that never rest; each ends by itself after half a minute whatever happens to us."""
-    loop = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
-    loops = [subprocess.Popen([sys.executable, "-I", "-S", "-c", loop]) for _ in range(64)]
-    yield
-    for process in loops:
-        process.kill()
-    for process in loops:
-        process.wait()
-
-
-@pytest.mark.parametrize("mode", ["deaf", "deaf daemon"])
-def test_starved_supervisor_is_in_time(lab: Lab, mode: str, busy: None) -> None:
-    """B12: the renewer is dead, 64 processes want the two processors."""
-    del busy
-    command, stamps = lab.stamper(mode)
-    run = lab.start("--ttl", "6", "job", "--", *command)
-    child = wait_until(stamps.lines, 30)[-1][0]
-    with Contender(lab.backend, "job", lab.folder) as other:
-        os.kill(renewer_of(run.pid), signal.SIGKILL)
-        granted = other.wait(20)
-    assert stamps.last() < granted
-    assert not is_alive(child)
-    assert run.wait(20) == 76

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from contending import Contender
 from distlock.backends import open_backend
 from distlock.backends.base import Environment, LockState
 from distlock.clock import boottime
@@ -175,3 +176,14 @@ def test_100_terms_around_the_grant(lab: Lab) -> None:
     assert not state.held
     assert not state.waiters
     assert subprocess.run(["pgrep", "-f", mark], check=False, stdout=subprocess.DEVNULL).returncode == 1
+
+
+def test_normal_end_frees_the_lock_at_once(lab: Lab) -> None:
+    """B21."""
+    command, stamps = lab.stamper()
+    run = lab.start("job", "--", *command)
+    stamps.writer()
+    with Contender(lab.backend, "job", lab.folder) as other:
+        run.terminate()
+        run.wait(5)
+        assert other.wait(2) - stamps.last() < 0.1
