@@ -87,6 +87,7 @@ def test_no_part_of_a_parameter_is_shown(
 @given(secrets.map("".join), words, words, st.sampled_from(["redis:", "redis:/", ""]))
 def test_nor_of_one_in_a_url_that_is_none(secret: str, user: str, host: str, start: str) -> None:
     assume(pieces(secret))
+    assume(start or not secret.startswith("//"))  # or it is a URL after all, and the user's name is no secret
     shown = masked(f"{start}{user}:{secret}@{host}")
     for piece in pieces(secret):
         assert piece not in shown

@@ -77,8 +77,27 @@ def test_set_up_line_runs_the_main_job(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "backed up\n", "")
 
 
+def console() -> list[str]:
+    return [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
+
+
+def test_who_holds_what(lab: Lab) -> None:
+    run = lab.start("nightly-job", "--", "sh", "-c", "echo started; exec sleep 60")
+    assert run.stdout
+    assert run.stdout.readline() == b"started\n"
+    shown = []
+    for line in console()[1:]:
+        assert line.startswith("distlock ")
+        script = line.replace("distlock", DISTLOCK, 1)
+        done = subprocess.run(["sh", "-c", script], env=lab.environment, capture_output=True, text=True, check=True)
+        shown.append(done.stdout)
+    assert f":{run.pid}" in shown[0]
+    assert f":{run.pid}" in shown[1]
+    assert shown[2] == "still running\n"
+
+
 def test_main_job(lab: Lab) -> None:
-    (command,) = [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
+    command = console()[0]
     script = lab.folder / "backup.sh"
     script.write_text("#!/bin/sh\necho $DISTLOCK_NAME\n")
     script.chmod(0o755)

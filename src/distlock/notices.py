@@ -28,9 +28,10 @@ def say(text: str) -> None:
         pass  # closed, or its reader is gone: there is nobody to tell
 
 
-def say_if_ready(text: str, descriptor: int = _STDERR) -> bool:
+def say_if_ready(text: str, descriptor: int | None = None) -> bool:
     """As say(), if it cannot block; False if it could. A pipe that is ready takes one page at once: a longer line is
     cut."""
+    descriptor = _STDERR if descriptor is None else descriptor
     look = select.poll()
     look.register(descriptor, select.POLLOUT)
     if not look.poll(0):

@@ -81,8 +81,10 @@ def stat(pid: int) -> list[str]:
 
 
 def states(shell: Shell) -> set[str]:
-    """The states, as ps(1) writes them, of the shell's job: all of its process group."""
-    return {stat(process.pid)[0] for process in tree.in_group(os.getpgid(shell.job()))}
+    """The states, as ps(1) writes them, of the shell's job: all of its process group, but for a child that waits for
+    the lock: that is held by the supervisor and not by the terminal."""
+    group = [process.pid for process in tree.in_group(os.getpgid(shell.job()))]
+    return {stat(pid)[0] for pid in group if Path(f"/proc/{pid}/comm").read_text() != "distlock-parked\n"}
 
 
 def await_in_front(shell: Shell, command: str) -> None:
