@@ -27,9 +27,16 @@ def wait_until(condition: Callable[[], T], seconds: float = 10.0, what: str = ""
     until = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > until:
-            raise AssertionError(f"not within {seconds} s: {what or condition}")
+            raise AssertionError(f"not within {seconds} s: {what or condition}\n{living()}")
         time.sleep(0.005)
     return value
+
+
+def living() -> str:
+    """What there is of distlock, for whoever has to find out why something did not happen."""
+    columns = "pid,ppid,pgid,stat,etimes,wchan:20,comm,args"
+    table = subprocess.run(["ps", "-eo", columns], capture_output=True, text=True, check=False).stdout
+    return "\n".join(line[:160] for line in table.splitlines() if "distlock" in line or "PPID" in line)
 
 
 def is_alive(pid: int) -> bool:
