@@ -1,6 +1,6 @@
 # make test     everything a change has to pass, except the fault suites
 # make faults   servers and processes killed, frozen, cut off (PYTEST_ARGS goes to pytest, in both)
-# make bench    the figures of the README       make dist   sdist and wheel in dist/
+# make bench    start-up, hand-off, memory        make dist   sdist and wheel in dist/
 # make deps     what the others need: Debian packages (.ci/packages) and .venv; no network once it is there
 
 PYTEST_ARGS ?=

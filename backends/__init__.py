@@ -24,7 +24,8 @@ def scheme_of(url: str) -> str:
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in SCHEMES:
         known = ", ".join(f"{name}:" for name in SCHEMES)
-        raise ConfigurationError(f"no backend for {scheme + colon!r}; a backend URL begins with {known}")
+        shown = "" if "@" in scheme else f" for {scheme + colon!r}"  # it may be a mistyped URL with a password
+        raise ConfigurationError(f"no backend{shown}; a backend URL begins with {known}")
     return scheme
 
 

@@ -16,8 +16,9 @@ from processes import wait_until
 
 
 class Contender:
-    """Polls through the contract each few milliseconds, in a thread. ``granted_at`` is the clock BEFORE the request
-    that was granted was sent: nothing of the old holder may have lived after it."""
+    """Polls through the contract each few milliseconds, in a thread. ``granted_at`` is the clock just after the poll
+    that was granted: nothing of the old holder may have lived then. (A poll may wait for the old holder's release, so
+    that the clock before it says nothing; it is the length of one poll that the figure is too late by.)"""
 
     def __init__(self, backend: str, name: str, folder: Path) -> None:
         self._backend = open_backend(backend, Environment(boottime, lambda: folder))
@@ -33,7 +34,7 @@ class Contender:
             while not self._stop.is_set():
                 grant = ticket.poll()
                 if grant:
-                    self.granted_at = grant.valid_from
+                    self.granted_at = boottime()
                     self.grant = grant
                     return
                 time.sleep(0.003)

@@ -1,4 +1,4 @@
-"""Durations: every form SPEC names, and nothing else."""
+"""Durations: every form that is promised, and nothing else."""
 
 from __future__ import annotations
 

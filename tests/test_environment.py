@@ -1,4 +1,4 @@
-"""The child's environment: what distlock was started with, byte for byte, and what SPEC promises on top."""
+"""The child's environment: what distlock was started with, byte for byte, and what is promised on top."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_request_may_take_until_soft_but_no_longer_than_the_time_between_two()
 
 
 class AnyLease(RuleBasedStateMachine):
-    """One lease under a renewal that is stepped by hand, beside a model that knows only what SPEC says."""
+    """One lease under a renewal that is stepped by hand, beside a model that knows only what is promised."""
 
     @initialize(ttl=ttls, start=instants, grace=st.floats(0.0, 1.0), chance=chances)
     def grant(self, ttl: float, start: float, grace: float, chance: float) -> None:

@@ -1,4 +1,4 @@
-"""The environment of the child: the one distlock was started with, and what SPEC promises on top."""
+"""The environment of the child: the one distlock was started with, and what README promises on top."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ class LeaseFile:
         self._boot_id = boot_id()
 
     def write(self, grant: Grant, soft: float, hard: float) -> None:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for directory in (self._directory.parent, self._directory):  # parents=True gives the mode to the last alone
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = {
             "version": 1,
             "name": grant.name,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from contending import Contender
+from distlock.supervise import tree
 from processes import DISTLOCK, Lab, is_alive, renewer_of, wait_until
 
 pytestmark = pytest.mark.faults
@@ -89,6 +90,31 @@ def test_groups_of_runs_that_were_killed_whole_are_removed_later(lab: Lab, group
     os.utime(group, (0, 0))
     assert lab.run("-w", "5", "other", "--", "true").returncode == 0
     assert not group.exists()
+
+
+def test_waiter_that_is_killed_leaves_no_group(lab: Lab, groups: Path) -> None:
+    holder = lab.start("job", "--", "sh", "-c", "echo started; exec sleep 60")
+    assert holder.stdout
+    assert holder.stdout.readline() == b"started\n"
+    waiter = lab.start("job", "--", "true")
+    wait_until(lambda: lab.waiters() == 1)
+    (parked,) = [p for p in tree.children(waiter.pid) if Path(f"/proc/{p}/comm").read_text() == "distlock-parked\n"]
+
+    def inside() -> str:
+        return Path(f"/proc/{parked}/cgroup").read_text().splitlines()[-1].removeprefix("0::/")
+
+    group = groups / wait_until(lambda: inside() if "distlock-" in inside() else "")
+    waiter.kill()
+    wait_until(lambda: not group.exists(), 5)
+
+
+def test_group_goes_with_the_groups_of_nested_runs_in_it(lab: Lab, groups: Path) -> None:
+    inner = f"{DISTLOCK} run inner -- sleep 60 & sleep 1; pkill -9 -P $!; kill -9 $!; sleep 0.2"
+    script = f"sed -n 's/^0:://p' /proc/self/cgroup; {inner}"
+    done = lab.run("outer", "--", "sh", "-c", script)
+    group = done.stdout.decode().split()[0]
+    assert "/distlock-" in group
+    assert not list(groups.rglob(Path(group).name))
 
 
 def test_read_only_groups_are_done_without(lab: Lab) -> None:

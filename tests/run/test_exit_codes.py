@@ -1,4 +1,4 @@
-"""How a run ends, to whoever waits for it: B14, B22 and the table of exit codes."""
+"""How a run ends, to whoever waits for it: the table of exit codes."""
 
 from __future__ import annotations
 

@@ -53,7 +53,6 @@ def is_stopped(pid: int) -> bool:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_silent_network(lab: Lab, server: RedisServer, proxy: Proxy, mode: str) -> None:
-    """B6."""
     run, stamps = stamping(lab, mode)
     with Contender(server.url, "job", lab.folder) as other:
         proxy.black_hole()
@@ -65,7 +64,7 @@ def test_silent_network(lab: Lab, server: RedisServer, proxy: Proxy, mode: str) 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_silent_network_and_a_stopped_supervisor(lab: Lab, server: RedisServer, proxy: Proxy, mode: str) -> None:
-    """B4: the renewer ends the tree."""
+    """The renewer ends the tree."""
     run, stamps = stamping(lab, mode)
     with Contender(server.url, "job", lab.folder) as other:
         os.kill(run.pid, signal.SIGSTOP)
@@ -79,7 +78,7 @@ def test_silent_network_and_a_stopped_supervisor(lab: Lab, server: RedisServer, 
 
 
 def test_silent_network_and_a_suspended_job(lab: Lab, server: RedisServer, proxy: Proxy) -> None:
-    """B17: stopped by job control, supervisor and child; the renewer ends the stopped child before the grant."""
+    """Stopped by job control, supervisor and child; the renewer ends the stopped child before the grant."""
     run, stamps = stamping(lab, "plain")
     child = stamps.writer()
     with Contender(server.url, "job", lab.folder) as other:

@@ -1,4 +1,4 @@
-"""B23: a child of another uid, which the user who runs distlock may not signal."""
+"""A child of another uid, which the user who runs distlock may not signal."""
 
 from __future__ import annotations
 
@@ -95,3 +95,13 @@ def test_no_new_privs_prevents_it(lab: Lab, program: Path) -> None:
     run.kill()
     wait_until(lambda: code_of_another(lab) == 0, 3)
     assert not is_alive(child)
+
+
+def test_signal_that_may_not_be_passed_on_is_told_and_ends_nothing(lab: Lab, program: Path) -> None:
+    run, child = start(lab, str(program))
+    run.terminate()
+    assert run.stderr
+    assert run.stderr.readline() == b"distlock: cannot pass SIGTERM on to COMMAND: it belongs to another user\n"
+    assert is_alive(child)
+    os.kill(child, signal.SIGKILL)
+    assert run.wait(5) == -signal.SIGKILL

@@ -28,7 +28,7 @@ def busy() -> Iterator[None]:
 
 @pytest.mark.parametrize("mode", ["deaf", "deaf daemon"])
 def test_starved_supervisor_is_in_time(lab: Lab, mode: str, busy: None) -> None:
-    """B12: the renewer is dead, 64 processes want the two processors."""
+    """The renewer is dead, 64 processes want the two processors."""
     del busy
     command, stamps = lab.stamper(mode)
     run = lab.start("--ttl", "6", "job", "--", *command)

@@ -182,7 +182,6 @@ def thousand(lab: Lab) -> Iterator[Lab]:
 
 
 def test_a_thousand_locks_are_listed(thousand: Lab) -> None:
-    """How long it takes is measured in benchmarks/."""
     assert len(answer(thousand, "status")["locks"]) == 1000
 
 

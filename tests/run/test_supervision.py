@@ -67,7 +67,7 @@ def contender(lab: Lab) -> Contender:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_kill_9_of_the_wrapper(lab: Lab, mode: str) -> None:
-    """B1, B2: the tree is dead at once, and the lock is had within a second and not after the TTL."""
+    """The tree is dead at once, and the lock is had within a second and not after the TTL."""
     run, _, stamps = stamping(lab, mode, "--ttl", "30")
     if "bare" in mode:
         known_to_renewer()
@@ -90,7 +90,7 @@ def test_kill_9_of_the_wrapper_and_the_next_run(lab: Lab) -> None:
 
 
 def test_stopped_supervisor_keeps_the_lease(lab: Lab) -> None:
-    """B3: the renewer renews on for three TTLs; afterwards all goes its normal way."""
+    """The renewer renews on for three TTLs; afterwards all goes its normal way."""
     run, _, stamps = stamping(lab)
     with contender(lab) as other:
         stop(run.pid)
@@ -108,7 +108,7 @@ def test_stopped_supervisor_keeps_the_lease(lab: Lab) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("mode", ["plain", "deaf", "deaf daemon bare"])
 def test_dead_or_stopped_renewer(lab: Lab, how: signal.Signals, mode: str) -> None:
-    """B5: the supervisor ends the tree by its own clock."""
+    """The supervisor ends the tree by its own clock."""
     run, renewer, stamps = stamping(lab, mode)
     with contender(lab) as other:
         os.kill(renewer, how)
@@ -153,7 +153,7 @@ def take_away(lab: Lab, how: str) -> None:
 @pytest.mark.parametrize("mode", ["plain", "deaf", "deaf daemon"])
 @pytest.mark.parametrize("taken", ["removed", "stolen"])
 def test_lease_taken_away(lab: Lab, mode: str, taken: str) -> None:
-    """B9: the next renewal tells it; TERM at once, everything dead after the grace."""
+    """The next renewal tells it; TERM at once, everything dead after the grace."""
     run, _, stamps = stamping(lab, mode)
     take_away(lab, taken)
     lost = boottime()
@@ -178,7 +178,7 @@ def test_stop_signal_and_grace(lab: Lab) -> None:
 
 
 def test_freeze_of_everything_and_thaw(lab: Lab) -> None:
-    """B11: everything sleeps past the TTL; awake, nothing of the child goes on for longer than a fifth of a second,
+    """Everything sleeps past the TTL; awake, nothing of the child goes on for longer than a fifth of a second,
     and nothing is renewed first."""
     run, renewer, stamps = stamping(lab, "deaf")
     child = stamps.writer()
@@ -198,7 +198,6 @@ def test_freeze_of_everything_and_thaw(lab: Lab) -> None:
 
 
 def test_job_of_many_ttls_keeps_its_lock(lab: Lab) -> None:
-    """C13."""
     run, _, stamps = stamping(lab)
     with contender(lab) as other:
         until = boottime() + 4 * TTL
@@ -211,7 +210,7 @@ def test_job_of_many_ttls_keeps_its_lock(lab: Lab) -> None:
 
 
 def test_full_stderr_delays_no_kill(lab: Lab) -> None:
-    """B13: nothing is written before the child is dead."""
+    """Nothing is written before the child is dead."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     try:
@@ -259,7 +258,7 @@ sys.exit(len(got))
 @pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_signal_reaches_the_child_once_each_time(lab: Lab, name: str, times: int) -> None:
-    """B15, without a terminal."""
+    """Without a terminal."""
     number = signal.Signals[f"SIG{name}"]
     run = lab.start("job", "--", sys.executable, "-c", COUNTER, str(int(number)), str(times))
     assert run.stdout

@@ -44,7 +44,7 @@ def replace(path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("mode", ["plain", "deaf"])
 def test_awake_after_a_suspend_the_child_dies_in_a_fifth_of_a_second(lab: Lab, shim: Path, mode: str) -> None:
-    """B10. Nothing is renewed first: the server may have given the lock away long ago. (Giving it back is no harm.)"""
+    """Nothing is renewed first: the server may have given the lock away long ago. (Giving it back is no harm.)"""
     command, stamps = lab.stamper(mode)
     shift = shifted(lab, shim, time.CLOCK_BOOTTIME)
     run = lab.start("--ttl", "30", "job", "--", *command)

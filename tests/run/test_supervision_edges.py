@@ -13,6 +13,7 @@ import pytest
 
 from contending import Contender
 from distlock.clock import boottime
+from distlock.supervise import tree
 from processes import DISTLOCK, Lab, is_alive, renewer_of, wait_until
 
 pytestmark = pytest.mark.faults
@@ -120,7 +121,7 @@ def test_without_a_free_descriptor_nothing_passes_for_dead(lab: Lab, which: str)
 
 
 def test_grandchild_that_holds_the_output_does_not_hold_the_lock(lab: Lab) -> None:
-    """C47: the direct child is waited for, not the end of its pipes."""
+    """The direct child is waited for, not the end of its pipes."""
     run = lab.start("job", "--", "sh", "-c", "setsid -f sleep 60; echo $$")
     started(run)
     before = boottime()
@@ -136,8 +137,89 @@ def test_child_that_signals_its_own_group_is_not_signalled_again(lab: Lab) -> No
 
 
 def test_no_library_of_a_backend_in_the_supervisor(lab: Lab) -> None:
-    """B24, second half."""
     run = lab.start("job", "--", *STARTED)
     started(run)
     assert "sqlite" not in Path(f"/proc/{run.pid}/maps").read_text()
     assert "sqlite" in Path(f"/proc/{renewer_of(run.pid)}/maps").read_text()
+
+
+def parked_of(supervisor: int) -> int:
+    def look() -> int:
+        pids = tree.children(supervisor)
+        return next((p for p in pids if Path(f"/proc/{p}/comm").read_text() == "distlock-parked\n"), 0)
+
+    return wait_until(look, what=f"a parked child below {supervisor}")
+
+
+def waiting(lab: Lab, *command: str) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]:
+    """A holder, and a run that waits for it."""
+    holder = lab.start("job", "--", *STARTED)
+    started(holder)
+    waiter = lab.start("--ttl", "3", "job", "--", *command)
+    wait_until(lambda: lab.waiters() == 1)
+    return holder, waiter
+
+
+def test_child_that_was_stopped_before_its_exec_does_not_run_under_a_later_lease(lab: Lab) -> None:
+    command, stamps = lab.stamper()
+    holder, waiter = waiting(lab, *command)
+    parked = parked_of(waiter.pid)
+    stop(parked)
+    holder.terminate()
+    holder.wait(5)
+    wait_until(lambda: lab.waiters() == 0)
+    os.kill(renewer_of(waiter.pid), signal.SIGKILL)
+    with Contender(lab.backend, "job", lab.folder) as other:
+        other.wait(6)
+        try:
+            os.kill(parked, signal.SIGCONT)
+        except ProcessLookupError:
+            pass  # it was killed in time
+        assert waiter.wait(5) == 76
+    assert not stamps.lines()
+
+
+def test_waiting_child_that_is_killed_is_no_death_of_the_command(lab: Lab) -> None:
+    holder, waiter = waiting(lab, "touch", str(lab.folder / "mark"))
+    os.kill(parked_of(waiter.pid), signal.SIGKILL)
+    holder.terminate()
+    _, stderr = waiter.communicate(timeout=5)
+    assert waiter.returncode == 70
+    assert stderr.decode() == "distlock: the process that waited to become COMMAND was killed; nothing was started\n"
+    assert lab.run("-n", "job", "--", "true").returncode == 0
+
+
+def test_job_that_ends_by_itself_after_its_lease_is_told(lab: Lab) -> None:
+    """Both processes sleep past the deadline, the child does not; somebody else had the lock meanwhile."""
+    run = lab.start("--ttl", "3", "job", "--", "sh", "-c", "echo $$; sleep 5")
+    child = started(run)
+    both = (renewer_of(run.pid), run.pid)
+    for pid in both:
+        stop(pid)
+    with Contender(lab.backend, "job", lab.folder) as other:
+        other.wait(6)
+    wait_until(lambda: not is_alive(child), 5)
+    for pid in both[::-1]:
+        os.kill(pid, signal.SIGCONT)
+    _, stderr = run.communicate(timeout=5)
+    assert run.returncode == 76
+    assert b"COMMAND ended by itself, perhaps too late" in stderr
+
+
+@pytest.mark.parametrize("closed", [">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_words_to_a_closed_stderr_go_nowhere(lab: Lab, closed: str) -> None:
+    """Where it was there could be a pipe of ours."""
+    holder = lab.start("job", "--", *STARTED)
+    started(holder)
+    mark = lab.folder / "mark"
+    waiter = lab.spawn(["sh", "-c", f"exec {DISTLOCK} run -v job -- touch {mark} {closed}"])
+    wait_until(lambda: lab.waiters() == 1)
+    holder.terminate()
+    assert waiter.wait(5) == 0
+    assert mark.exists()
+
+
+def test_state_directory_is_the_users_alone(lab: Lab) -> None:
+    assert lab.run("job", "--", "true").returncode == 0
+    for folder in (lab.folder / "state", lab.folder / "state" / "leases", lab.folder / "locks"):
+        assert folder.stat().st_mode & 0o777 == 0o700

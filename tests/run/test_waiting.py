@@ -160,7 +160,7 @@ def test_jitter_delays_the_first_attempt(lab: Lab) -> None:
 
 
 def test_100_terms_around_the_grant(lab: Lab) -> None:
-    """B18: whenever it comes, nothing survives and the lock is free."""
+    """Whenever it comes, nothing survives and the lock is free."""
     mark = "distlock-test-child-that-sleeps"
     started = 0
     for number in range(100):
@@ -179,7 +179,6 @@ def test_100_terms_around_the_grant(lab: Lab) -> None:
 
 
 def test_normal_end_frees_the_lock_at_once(lab: Lab) -> None:
-    """B21."""
     command, stamps = lab.stamper()
     run = lab.start("job", "--", *command)
     stamps.writer()

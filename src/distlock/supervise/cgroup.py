@@ -62,6 +62,8 @@ class ControlGroup:
     def remove(self) -> None:
         """What is left in it is put where it would be without us: a finished command may leave a daemon."""
         for _ in range(50):
+            for inner in self._path.glob(f"{_PREFIX}*"):  # of a nested run that was killed whole
+                ControlGroup(inner).remove()
             try:
                 self._path.rmdir()
             except FileNotFoundError:
@@ -90,6 +92,8 @@ class ControlGroup:
         for path in self._path.parent.glob(f"{_PREFIX}*"):
             try:
                 if time.time() - path.stat().st_mtime > _ABANDONED:
+                    for inner in sorted(path.rglob(f"{_PREFIX}*"), reverse=True):  # the deepest first
+                        inner.rmdir()
                     path.rmdir()
             except OSError:
                 pass

@@ -5,14 +5,17 @@ import os
 import signal
 import struct
 
+from ..clock import boottime
 from ..environment import of_child
-from ..errors import CommandNotExecutable, CommandNotFound
+from ..errors import CommandNotExecutable, CommandNotFound, InternalError
 from .cgroup import ControlGroup
 from .command import execute
 from .linux import die_with_parent
+from .naming import name_process
 from .plan import Plan
 from .signals import Signals
-from .wire import Channel
+from .tree import identify
+from .wire import Channel, SharedDeadline, pipe
 
 _ORDER = struct.Struct("<q")
 
@@ -27,12 +30,19 @@ class ParkedChild:
     """
 
     def __init__(
-        self, plan: Plan, signals: Signals, channel: Channel, *, own_group: bool, cgroup: ControlGroup | None
+        self,
+        plan: Plan,
+        signals: Signals,
+        channel: Channel,
+        deadline: SharedDeadline,
+        *,
+        own_group: bool,
+        cgroup: ControlGroup | None,
     ) -> None:
         self._command = plan.command
         supervisor = os.getpid()
-        orders_in, self._orders = os.pipe()
-        self._answer, answer_out = os.pipe()  # close-on-exec: end of file means that the exec has happened
+        orders_in, self._orders = pipe()
+        self._answer, answer_out = pipe()  # close-on-exec: end of file means that the exec has happened
         self.pid = os.fork()
         if self.pid == 0:
             code = errno.ENOEXEC
@@ -42,13 +52,15 @@ class ParkedChild:
                     os._exit(125)
                 os.close(self._orders)
                 channel.close()  # or the renewer would not see the supervisor's end before ours
-                _name_process("distlock-parked")
+                name_process("distlock-parked")
                 if own_group:
                     os.setpgid(0, 0)
                 if cgroup:
                     cgroup.enter()
                 environment = _await_order(plan, orders_in)
                 signals.restore_in_child()
+                if boottime() >= deadline.get():  # stopped meanwhile, or the supervisor was
+                    os.kill(os.getpid(), signal.SIGKILL)
                 code = execute(plan.command, environment)
             finally:
                 os.write(answer_out, code.to_bytes(4, "little"))
@@ -63,7 +75,10 @@ class ParkedChild:
                 pass
 
     def start(self, token: int | None, lease_file: str) -> None:
-        """Raises CommandNotFound, CommandNotExecutable when the exec failed after all; there is no child then."""
+        """Does not wait for the exec: who is stopped before it must not keep its supervisor from the clock.
+        Raises InternalError when it was killed while it waited: nothing is started."""
+        if identify(self.pid) is None:
+            raise InternalError("the process that waited to become COMMAND was killed; nothing was started")
         self._is_parked = False
         try:
             order = _ORDER.pack(-1 if token is None else token) + os.fsencode(lease_file)
@@ -71,10 +86,12 @@ class ParkedChild:
         except BrokenPipeError:
             pass  # it was killed; its status tells
         os.close(self._orders)
+
+    def check_exec(self) -> None:
+        """Once it has ended. Raises CommandNotFound, CommandNotExecutable when the exec failed: there was no child."""
         answer = os.read(self._answer, 4)
         os.close(self._answer)
         if answer:
-            os.waitpid(self.pid, 0)
             code = int.from_bytes(answer, "little")
             kind = CommandNotFound if code in (errno.ENOENT, errno.ENOTDIR) else CommandNotExecutable
             raise kind(f"{self._command.shown}: {os.strerror(code)}")
@@ -106,8 +123,3 @@ def _await_order(plan: Plan, orders: int) -> dict[bytes, bytes]:
         ttl=plan.ttl,
         lease_file=os.fsdecode(data[_ORDER.size :]),
     )
-
-
-def _name_process(name: str) -> None:
-    with open("/proc/self/comm", "w", encoding="ascii") as file:
-        file.write(name)

@@ -108,10 +108,11 @@ class Holding:
                 self._kill_all()
 
     def _lost_while_nobody_looked(self) -> None:
-        """This process was stopped, and the renewer has ended the child in its place."""
-        killed = os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGKILL
-        if self.lost is None and killed and boottime() >= self._deadline.get():
+        """This process was stopped, past the deadline: the renewer has ended the child in its place, or nobody has."""
+        if self.lost is None and boottime() >= self._deadline.get():
             self.lost = self._why()
+            if not os.WIFSIGNALED(self.status):
+                self.what_was_stopped = "COMMAND ended by itself, perhaps too late"
 
     def _why(self) -> str:
         self._look_at_messages()
@@ -208,14 +209,22 @@ class Holding:
                 tree.send(self._living(), number)
             return
         if number == signal.SIGCONT and self._own_group:
-            os.killpg(self._child, number)
+            self._signal_child(number, os.killpg)
         elif number == signal.SIGCONT:
             if not JOB_CONTROL & signal.sigpending():  # a key that came since has stopped the child again
-                os.kill(self._child, number)
+                self._signal_child(number)
         elif number in FORWARDED | JOB_CONTROL:
             by_process = info.si_code <= 0
             if self._own_group or (by_process and not self._is_ours(info.si_pid)):
-                os.kill(self._child, number)
+                self._signal_child(number)
+
+    def _signal_child(self, number: int, how: Callable[[int, int], None] = os.kill) -> None:
+        try:
+            how(self._child, number)
+        except ProcessLookupError:
+            pass  # it has left its group
+        except PermissionError:  # set-uid: the caller could not have signalled it either
+            self._say(0, f"cannot pass {signal.Signals(number).name} on to COMMAND: it belongs to another user")
 
     def _is_ours(self, pid: int) -> bool:
         return pid == self._child or any(process.pid == pid for process in self._living())

@@ -12,6 +12,7 @@ import os
 import pwd
 import select
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -39,6 +40,7 @@ from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
 from . import tree
 from .cgroup import ControlGroup
+from .naming import name_process
 from .plan import Plan
 from .signals import Signals
 from .wire import FAILURES, LOWEST_DESCRIPTOR, Channel, Kind, Message, SharedDeadline
@@ -74,8 +76,7 @@ def _detach(channel: Channel, signals: Signals, keep_stderr: bool) -> int:
     libraries write to theirs is not for the user."""
     os.setsid()
     signals.restore_in_renewer()
-    with open("/proc/self/comm", "w", encoding="ascii") as file:
-        file.write("distlock-renew")
+    name_process("distlock-renew")
     try:
         stderr = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
     except OSError:
@@ -94,6 +95,7 @@ class _Renewer:
     def __init__(self, plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, stderr: int) -> None:
         self._plan = plan
         self._supervisor = supervisor
+        self._supervisor_itself = tree.identify(supervisor)
         self._channel = channel
         self._deadline = deadline
         self._stderr = stderr
@@ -109,7 +111,7 @@ class _Renewer:
         backend = open_backend(self._plan.backend, Environment(boottime, state_directory, password()))
         lease_file = KeptLeaseFile(self._plan.owner, masked(self._plan.backend), lambda text: self._note(1, text))
         self._lease_file = lease_file
-        grant = self._acquire(backend)
+        grant = self._acquire_or_clean_up(backend)
         self._schedule = Schedule(grant, self._plan.grace)
         self._deadline.set(self._schedule.hard)
         renewal = Renewal(
@@ -126,6 +128,17 @@ class _Renewer:
         renewal.start()
         self._hold(renewal)
         self._give_back(backend, renewal)
+
+    def _acquire_or_clean_up(self, backend: Backend) -> Grant:
+        try:
+            return self._acquire(backend)
+        except Cancelled:
+            self._channel.receive()
+            if self._channel.peer_is_gone and self._cgroup:  # the supervisor was killed: it cannot remove the group
+                self._await_supervisors_death()
+                self._cgroup.kill()
+                self._cgroup.remove()
+            raise
 
     def _acquire(self, backend: Backend) -> Grant:
         plan = self._plan
@@ -158,6 +171,7 @@ class _Renewer:
         look = select.poll()
         look.register(self._channel.reading, select.POLLIN)
         snapshot_at = boottime() + _SNAPSHOT_EVERY / 2
+        tidy_at, tidied = snapshot_at, False
         while True:
             look.poll(_TICK * 1000)
             now = boottime()
@@ -175,16 +189,26 @@ class _Renewer:
             if now >= snapshot_at:
                 snapshot_at = now + _SNAPSHOT_EVERY
                 self._known = set(self._below_supervisor())
-                self._lease_file.tidy(now)
+            if not tidied and now >= tidy_at:
+                # It reads a directory, which may be on a server that hangs: not here, where the clock is watched.
+                threading.Thread(target=self._lease_file.tidy, args=(now,), daemon=True).start()
+                tidied = True
 
     def _supervisor_died(self, renewal: Renewal) -> None:
         """Its files are closed a moment before its child gets the parent's death signal; only a supervisor that is a
         zombie has sent it. Until then a child could be alive that nobody has told us of."""
-        while tree.identify(self._supervisor):
-            time.sleep(0.001)
+        self._await_supervisors_death()
         self._end_tree(renewal)
         if self._cgroup:
             self._cgroup.remove()
+
+    def _supervisor_lives(self) -> bool:
+        """It, and not a later process with its pid."""
+        return self._supervisor_itself is not None and tree.is_alive(self._supervisor_itself)
+
+    def _await_supervisors_death(self) -> None:
+        while self._supervisor_lives():
+            time.sleep(0.001)
 
     def _give_back(self, backend: Backend, renewal: Renewal) -> None:
         """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
@@ -220,7 +244,7 @@ class _Renewer:
     # -- ending the tree ---------------------------------------------------------------------------------------------
 
     def _below_supervisor(self) -> list[tree.Process]:
-        return tree.descendants(self._supervisor, self._not_of_the_run)
+        return tree.descendants(self._supervisor, self._not_of_the_run) if self._supervisor_lives() else []
 
     def _living(self) -> set[tree.Process]:
         """All of the run that can be found: by ancestry while the supervisor lives, and by what does not need it."""
@@ -237,6 +261,8 @@ class _Renewer:
 
     def _end_tree(self, renewal: Renewal) -> None:
         """SIGKILL until nothing is left. While something cannot be killed the lease is kept, if the server lets us."""
+        if self._cgroup:
+            self._cgroup.kill()  # also what only the group knows
         since = boottime()
         pause = 0.001
         while living := self._living():

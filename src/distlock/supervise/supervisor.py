@@ -63,6 +63,8 @@ class Supervisor:
         try:
             holding = self._start(granted, child)
             holding.until_the_end()
+            if holding.lost is None:
+                child.check_exec()
         finally:
             trouble = self._release(lost=holding is not None and holding.lost is not None)
         for text in (*holding.unsaid, *self._release_notice(holding, trouble)):
@@ -82,7 +84,9 @@ class Supervisor:
         # With a terminal the child gets no process group of its own: it would be stopped when it reads, and Ctrl-C
         # would not reach it.
         self._own_group = not _has_terminal()
-        return ParkedChild(self._plan, self._signals, self._channel, own_group=self._own_group, cgroup=self._cgroup)
+        return ParkedChild(
+            self._plan, self._signals, self._channel, self._deadline, own_group=self._own_group, cgroup=self._cgroup
+        )
 
     def _await_grant(self) -> Message | int:
         plan = self._plan

@@ -117,7 +117,7 @@ class Channel:
         os.close(self.reading)
 
 
-def _pipe() -> tuple[int, int]:
+def pipe() -> tuple[int, int]:
     pair = os.pipe()
     high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for end in pair]
     for end in pair:
@@ -127,7 +127,7 @@ def _pipe() -> tuple[int, int]:
 
 def channels() -> tuple[Channel, Channel]:
     """Both ends; after the fork each process closes the one that is not its own."""
-    there, back = _pipe(), _pipe()
+    there, back = pipe(), pipe()
     return Channel(back[0], there[1]), Channel(there[0], back[1])
 
 
