@@ -14,6 +14,7 @@ from distlock.backends.base import Environment
 from distlock.clock import boottime
 
 from .etcd_server import EtcdServer
+from .redis_server import RedisServer
 
 DISTLOCK = Path(sys.executable).with_name("distlock")
 """The command as it was installed beside this interpreter."""
@@ -27,16 +28,19 @@ class Peer(NamedTuple):
     """How many stand in the queue of this lock now; its holder does not."""
     ours: bool = False
     """Whether the targets are for it."""
+    start_up_limit: float = 9.0
 
 
 ETCDCTL = "etcdctl lock"
 
 
-def peers(folder: Path, etcd: EtcdServer) -> list[Peer]:
+def peers(folder: Path, etcd: EtcdServer, redis: RedisServer) -> list[Peer]:
     return [
         flock(folder),
         etcdctl(etcd),
+        redis_py_lock(redis),
         distlock("local", f"local://{folder / 'locks'}", folder),
+        distlock("redis", redis.url, folder)._replace(start_up_limit=17.0),
     ]
 
 
@@ -58,6 +62,17 @@ def etcdctl(etcd: EtcdServer) -> Peer:
         ETCDCTL,
         lambda name: [program("etcdctl"), f"--endpoints={etcd.endpoint}", "lock", name, "--"],
         lambda name: etcd.count(f"{name}/") - 1,
+    )
+
+
+def redis_py_lock(redis: RedisServer) -> Peer:
+    """It has no queue: who does not get the lock asks again each 0.1 s. Waiting is who is connected and not the
+    holder."""
+    script = str(Path(__file__).with_name("redis_py_lock.py"))
+    return Peer(
+        "redis-py Lock",
+        lambda name: [sys.executable, script, redis.url, name],
+        lambda name: redis.clients(name) - 1,
     )
 
 

@@ -22,6 +22,7 @@ from benchmarks.etcd_server import etcd_server
 from benchmarks.machine import compile_distlock, describe
 from benchmarks.peers import ETCDCTL, Peer, environment, peers, program
 from benchmarks.processes import nothing_left_behind
+from benchmarks.redis_server import redis_server
 from benchmarks.report import Target, ratios, table, timings
 from benchmarks.stamping_child import Child, make_child
 
@@ -47,10 +48,11 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distlock-benchmark-")))
         stack.enter_context(nothing_left_behind())
         etcd = stack.enter_context(etcd_server(folder))
+        redis = stack.enter_context(redis_server(folder))
         clean = environment(folder)
         child = make_child(folder, options.shell)
         counts = (options.starts, options.waiters, options.samples)
-        setting = Setting(peers(folder, etcd), child, folder, clean, *counts)
+        setting = Setting(peers(folder, etcd, redis), child, folder, clean, *counts)
         print(*describe(folder, clean), sep="\n", flush=True)
         targets: list[Target] = []
         for subject in (_start_up, _hand_off, _memory):
@@ -77,7 +79,11 @@ def _start_up(setting: Setting) -> list[Target]:
     print("Python finds its bytecode, as after pip install.")
     print(timings(found, PYTHON))
     times = ratios(found, PYTHON)
-    return [Target(f"start-up, {peer.name}", times[peer.name], 9, f"x {PYTHON}") for peer in setting.peers if peer.ours]
+    return [
+        Target(f"start-up, {peer.name}", times[peer.name], peer.start_up_limit, f"x {PYTHON}")
+        for peer in setting.peers
+        if peer.ours
+    ]
 
 
 def _hand_off(setting: Setting) -> list[Target]:

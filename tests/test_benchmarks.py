@@ -162,10 +162,20 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
         [*BENCHMARK, *small], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
     )
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("flock", "etcdctl lock", "distlock, local", "python -c pass", "x etcdctl lock", "MB", "one of 2"):
+    for words in (
+        "flock",
+        "etcdctl lock",
+        "redis-py Lock",
+        "distlock, local",
+        "distlock, redis",
+        "python -c pass",
+        "x etcdctl lock",
+        "MB",
+        "one of 2",
+    ):
         assert words in done.stdout
     _, _, verdicts = done.stdout.partition("\nTargets\n")
-    assert [line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines()] == [True] * 3
+    assert [line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines()] == [True] * 6
     assert list(tmp_path.iterdir()) == []
 
 

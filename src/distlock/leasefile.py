@@ -32,10 +32,13 @@ class LeaseFile:
         self.path = self._directory / f"{owner}.json"
         self._backend = backend
         self._boot_id = boot_id()
+        self._make_directory()
 
-    def write(self, grant: Grant, soft: float, hard: float) -> None:
+    def _make_directory(self) -> None:
         for directory in (self._directory.parent, self._directory):  # parents=True gives the mode to the last alone
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write(self, grant: Grant, soft: float, hard: float) -> None:
         content = {
             "version": 1,
             "name": grant.name,

@@ -66,6 +66,7 @@ class Renewal:
         self._on_lost = on_lost
         self._on_trouble = on_trouble
         self._stop = threading.Event()
+        self._requests = threading.Lock()  # held while one may be under way
         self._last_trouble = "no renewal was answered"
         self.lost = False
         self.survivors = False
@@ -77,10 +78,13 @@ class Renewal:
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """No request is sent after this. False if one is still under way after ``timeout`` seconds."""
+        """No request is sent after this. False if one is still under way after ``timeout`` seconds. The thread itself
+        may end a little later: who hands a lock over does not wait for that."""
         self._stop.set()
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        quiet = self._requests.acquire(timeout=timeout)
+        if quiet:
+            self._requests.release()
+        return quiet
 
     @property
     def grant(self) -> Grant:
@@ -93,8 +97,12 @@ class Renewal:
 
     def _run(self) -> None:
         try:
-            while (pause := self.step()) is not None:
-                if self._stop.wait(pause):
+            while True:
+                with self._requests:
+                    if self._stop.is_set():
+                        return
+                    pause = self.step()
+                if pause is None or self._stop.wait(pause):
                     return
         except BaseException as error:  # noqa: BLE001 - a thread that died of anything at all has lost the lease
             self._lose(f"the renewal failed inside: {type(error).__name__}: {error}")
