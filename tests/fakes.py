@@ -99,7 +99,7 @@ class ScriptedBackend(Backend):
 
     @classmethod
     def from_url(cls, url: str, environment: Environment) -> Self:
-        raise AssertionError("nobody asks for this here")
+        raise AssertionError(f"nobody opens {url} here, in {environment}")
 
     def enqueue(self, request: Request) -> Ticket:
         self.note("enqueue")
@@ -111,7 +111,7 @@ class ScriptedBackend(Backend):
         return self.on_renew(grant, timeout)
 
     def release(self, grant: Grant, timeout: float) -> None:
-        raise AssertionError("nobody asks for this here")
+        raise AssertionError(f"nobody releases {grant} here, within {timeout} s or not")
 
     def inspect(self, name: str, timeout: float) -> LockState:
         assert timeout > 0
