@@ -20,8 +20,8 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who is not root, and whose home by the password database is /home/of-passwd."""
-    entry = pwd.struct_passwd(("job", "x", 1234, 1234, "", "/home/of-passwd", "/bin/sh"))
+    """A user who is not root, and whose home by the password database is /users/of-passwd."""
+    entry = pwd.struct_passwd(("job", "x", 1234, 1234, "", "/users/of-passwd", "/bin/sh"))
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
     monkeypatch.setattr(os, "getuid", lambda: 1234)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: entry)
@@ -43,7 +43,7 @@ def test_a_relative_one_would_move_with_the_working_directory(monkeypatch: pytes
     assert f"'{chosen}'" in str(caught.value)
 
 
-@pytest.mark.parametrize("home", ["/root", "/home/of-sudo-user", "", None])
+@pytest.mark.parametrize("home", ["/root", "/users/of-sudo-user", "", None])
 def test_root_has_one_for_the_host_wherever_its_home_is(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
     """A cron job of root and a shell of sudo must mean the same locks."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -56,8 +56,8 @@ def test_root_has_one_for_the_host_wherever_its_home_is(monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("user")
 def test_a_user_has_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/job")
-    assert state_directory() == Path("/home/job/.local/state/distlock")
+    monkeypatch.setenv("HOME", "/users/job")
+    assert state_directory() == Path("/users/job/.local/state/distlock")
     monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
     assert state_directory() == Path("/xdg/distlock")
 
@@ -69,7 +69,7 @@ def test_without_a_home_in_the_environment_it_is_that_of_the_password_database(
 ) -> None:
     if home is not None:
         monkeypatch.setenv("HOME", home)
-    assert state_directory() == Path("/home/of-passwd/.local/state/distlock")
+    assert state_directory() == Path("/users/of-passwd/.local/state/distlock")
 
 
 @pytest.mark.usefixtures("user")

@@ -85,13 +85,20 @@ def test_a_signal_while_waiting_leaves_nothing(lab: Lab, server: RedisServer, nu
     wait_until(lambda: not os.path.exists(f"/proc/{renewer}"))
 
 
+def unread(port: int) -> bool:
+    """Whether something was sent to a server at this port that it has not read."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    rows = [line.split() for line in lines]
+    return any(row[3] == "01" and row[1].endswith(f":{port:04X}") and not row[4].endswith(":00000000") for row in rows)
+
+
 def test_a_signal_while_the_server_hangs(lab: Lab, server: RedisServer) -> None:
     server.command("SET", "lock:job", "x", "PX", 60000)
     run = lab.start("job", "--", "true")
     wait_until(lambda: server.command("ZCARD", "distlock:{lock:job}:queue") == 1)
     server.freeze()
     try:
-        time.sleep(1.5)  # by now it has asked
+        wait_until(lambda: unread(server.port), what="a request that is not answered")
         start = time.monotonic()
         run.terminate()
         assert run.wait(5) == -signal.SIGTERM
