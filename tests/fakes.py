@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Iterator
-from typing import Self, final
+from typing import ClassVar, Self, final
 
-from distlock.backends.base import Backend, Client, Environment, Grant, LockState, Request, Ticket
+from distlock.backends.base import Backend, Client, Environment, Grant, LockState, Request, Safety, Ticket
 from distlock.errors import Cancelled
 
 
@@ -58,7 +58,7 @@ def a_grant(valid_from: float, ttl: float = 30.0) -> Grant:
 class ScriptedBackend(Backend):
     """One lock, free at first. Tests set the attributes, at once or by ``clock.at``."""
 
-    safety = "efficiency"
+    safety: ClassVar[Safety] = "efficiency"
     exclusive_until = "the test says otherwise"
     token_scope = "one test"
     fifo = False
