@@ -10,6 +10,7 @@ from distlock.lock_view import VERSION, lock_view
 from distlock.names import parse_name
 
 from .opening import TIMEOUT, BackendOption, opened
+from .settings import ConfigOption
 
 
 def inspect(
@@ -17,12 +18,13 @@ def inspect(
     backend: BackendOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: keys and units are stable.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing; end with 0: held, 1: free.")] = False,
+    config: ConfigOption = None,
 ) -> int:
     """Show one lock: holder, token, lease, waiters in order, and where the backend keeps it."""
     from .render import print_json, print_lock
 
     lock = parse_name(name)
-    with opened(backend) as (engine, _):
+    with opened(backend, config, lock) as (engine, _):
         state = engine.inspect(lock, TIMEOUT)
         places = engine.places(lock)
     if quiet:
