@@ -17,7 +17,7 @@ function __distlock_part
         if test $options = yes; and string match -qr -- '^-.' $word
             if test "$word" = --
                 set options no
-            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants|require)$' $word
+            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants|require|config)$' $word
                 set -e words[1]
             end
         else
