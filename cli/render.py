@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from distlock.durations import format_duration
-from distlock.lock_view import state_of
+from distlock.lock_view import state_of, utc
 from distlock.quoting import printable
 
 if TYPE_CHECKING:
@@ -83,13 +83,9 @@ def _holder(state: LockState) -> tuple[Text, Text, Text, Text, str, str]:
         shown(holder.user),
         shown(holder.command),
         shown(holder.label or ""),
-        _time(holder.since),
+        utc(holder.since),
         _left(time.time() - holder.since),
     )
-
-
-def _time(instant: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(instant))
 
 
 def print_lock(state: LockState, places: Sequence[str]) -> None:
@@ -108,6 +104,8 @@ def print_lock(state: LockState, places: Sequence[str]) -> None:
         table.add_row("holder", "unknown: not a distlock")
     if state.ttl is not None:
         table.add_row("lease", f"{format_duration(state.ttl)}, {_left(state.expires_in)} left")
+    if state.last_success:
+        table.add_row("last success", f"{utc(state.last_success.at)}, {_left(state.last_success.age)} ago")
     for number, waiter in enumerate(state.waiters, 1):
         table.add_row(f"waiter {number}", _client(waiter))
     for place in places:
@@ -117,4 +115,4 @@ def print_lock(state: LockState, places: Sequence[str]) -> None:
 
 def _client(client: Client) -> Text:
     label = f" {client.label!r}" if client.label else ""
-    return shown(f"{client.host}:{client.pid} ({client.user}) {client.command}{label} since {_time(client.since)}")
+    return shown(f"{client.host}:{client.pid} ({client.user}) {client.command}{label} since {utc(client.since)}")
