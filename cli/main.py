@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
     import typer
 
-COMMANDS = ("run", "status", "inspect", "check", "fence")
+COMMANDS = (
+    "run",
+    "check",
+    "fence",
+    "status",
+    "inspect",
+    "config",
+)
 """Each is a function of the same name in a module of the same name."""
 
 
