@@ -198,7 +198,8 @@ class Backend(Protocol):
     def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
         """Free the lock if ``grant.owner`` still holds it and wake the next waiter; touch nothing otherwise. In the
         same atomic step ``marks`` are written, and with ``keep_for`` the lock is not free but kept for so many seconds
-        more: nobody's, and had by nobody. Only where ``keeps``. Raises Unavailable, Refused."""
+        more: nobody's, and had by nobody. Raises Unavailable, Refused; ValueError if it is to be kept where the engine
+        cannot (``keeps``)."""
 
     @abstractmethod
     def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
@@ -231,9 +232,9 @@ class Backend(Protocol):
 
     @abstractmethod
     def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
-        """Atomically remember ``token`` as the greatest that this resource has seen, if it is; for holders with an index
-        in a register for each. Gives the greatest there is then: a token below it is stale. On disk, or agreed on, when
-        this returns. Raises Refused from an engine that may forget; Unavailable."""
+        """Atomically remember ``token`` as the greatest that this resource has seen, if it is; in a register for each
+        index of a holder. Gives the greatest there is then: a token below it is stale. On disk, or agreed on, when this
+        returns. Raises Refused from an engine that may forget; Unavailable."""
 
     @abstractmethod
     def reset_fence(self, resource: str, index: int, timeout: float) -> None:

@@ -11,7 +11,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from .base import SUCCESS_KEPT, Backend, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
+from .base import (
+    Backend,
+    DistlockError,
+    Grant,
+    LeaseLost,
+    LockState,
+    Mark,
+    Marked,
+    Refused,
+    Revoked,
+    Safety,
+    Unavailable,
+)
 from .redis_link import Call, Link, script
 from .redis_record import state
 from .redis_ticket import RedisTicket
@@ -58,7 +70,10 @@ class RedisBackend(Backend):
     @staticmethod
     def keys(name: str) -> tuple[str, ...]:
         beside = f"{_PREFIX}{name}}}"
-        return (f"lock:{name}", *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "marks", "revoked")))
+        return (
+            f"lock:{name}",
+            *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "marks", "revoked")),
+        )
 
     @staticmethod
     def channels(name: str) -> str:
@@ -103,9 +118,7 @@ class RedisBackend(Backend):
     def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
         self.leave(grant.name, grant.owner, timeout, marks, keep_for)
 
-    def leave(
-        self, name: str, owner: str, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0
-    ) -> None:
+    def leave(self, name: str, owner: str, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
         words = [word for mark in marks for word in self._words(mark)]
         arguments = (owner, self.channels(name), self.milliseconds(keep_for), *words)
         self.link.ask(Call(script("leave"), self.keys(name), arguments), self.clock() + timeout)

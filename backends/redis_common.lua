@@ -70,8 +70,8 @@ end
 
 -- Server's µs at which what is marked in a slot began, and until which that counts; nil if nobody knows.
 local function mark_in(slot, now)
-  local record = redis.call('HGET', KEYS[6], slot)
-  local layout, start, till = string.match(record or '', '^(%d+):(%d+):(%d+)$')
+  local record = redis.pcall('HGET', KEYS[6], slot)
+  local layout, start, till = string.match(type(record) == 'string' and record or '', '^(%d+):(%d+):(%d+)$')
   if layout == LAYOUT and tonumber(till) > now then
     return tonumber(start), tonumber(till)
   end
@@ -79,6 +79,9 @@ end
 
 -- Writes marks, given as slot, µs since it began, ms for which it is remembered, and so on; drops what is forgotten.
 local function write_marks(words, first, now)
+  if redis.call('TYPE', KEYS[6]).ok ~= 'hash' then
+    redis.call('DEL', KEYS[6]) -- somebody else's doing, or nothing
+  end
   for at = first, #words, 3 do
     local slot, start, till = words[at], now - words[at + 1], now + words[at + 2] * 1000
     redis.call('HSET', KEYS[6], slot, LAYOUT .. ':' .. whole(start) .. ':' .. whole(till))

@@ -6,7 +6,6 @@ import json
 
 from .base import Client, LockState, Marked
 
-
 KEPT = b"kept:"
 
 
