@@ -28,7 +28,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("128+N", "it died of signal N, or signal N ended the waiting"),
     ("1", "inspect -q: free; with --succeeded-within: no such run"),
     ("2", "usage error"),
-    ("65", "stale fencing token (fence)"),
+    ("65", "stale fencing token (fence), wrong token (release)"),
     ("69", "backend unavailable: unreachable, loading, read-only, damaged, unknown layout version"),
     ("70", "internal error (one line; traceback with -vv)"),
     ("75", "busy: not had with -n or within --wait (changed with -E)"),

@@ -19,6 +19,7 @@ COMMANDS = (
     "fence",
     "status",
     "inspect",
+    "release",
     "config",
 )
 """Each is a function of the same name in a module of the same name."""
