@@ -54,15 +54,16 @@ def hold(lab: Lab, *options: str, mode: str = "plain") -> tuple[subprocess.Popen
 def test_the_command_is_stopped_and_the_lock_is_free_then(each_lab: Lab, mode: str, margin: Margin) -> None:
     run, stamps = hold(each_lab, "--ttl", "9", mode=mode)
     with Contender(each_lab.backend, each_lab.job, each_lab.folder) as other:
+        named = holder(each_lab)
         asked = boottime()
-        done = ask(each_lab, "release", each_lab.job, *holder(each_lab), "--yes")
+        done = ask(each_lab, "release", each_lab.job, *named, "--yes")
         assert (done.returncode, done.stderr) == (0, "")
         assert re.fullmatch(
             r"freed after .*: the command of its holder was stopped, and it was given back\n", done.stdout
         )
         granted = other.wait(2)
     margin(stamps.last(), granted)
-    assert granted - asked < 9 / 3 + default_grace(9) + 1.5
+    assert granted - asked < 9 / 3 + default_grace(9) + 3.0  # for two commands to start on a busy machine
     _, stderr = run.communicate(timeout=5)
     assert run.returncode == 76
     (line,) = stderr.decode().splitlines()
@@ -82,7 +83,7 @@ def test_a_holder_that_does_not_hear_it_keeps_the_lock_until_its_ttl_is_over(eac
         done = ask(each_lab, "release", each_lab.job, *named, "--yes")
         assert re.fullmatch(r"freed after .*: its TTL ran out\n", done.stdout), done
         margin(stamps.last(), other.wait(3))
-    for pid in processes:
+    for pid in reversed(processes):
         os.kill(pid, signal.SIGCONT)
     assert run.wait(5) == 76
 
