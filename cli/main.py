@@ -20,6 +20,7 @@ COMMANDS = (
     "status",
     "inspect",
     "release",
+    "drill",
     "config",
 )
 """Each is a function of the same name in a module of the same name."""
