@@ -26,6 +26,10 @@ class StaleToken(DistlockError):
     holder's."""
 
 
+class Skipped(DistlockError):
+    """Nothing was to be done: the run's window is closed. No fault."""
+
+
 class NestedRun(Busy):
     """The holder is a run that this one is nested in: waiting would be for ever."""
 
