@@ -1,7 +1,7 @@
 """Once per window: whether a run is to be skipped, and what it leaves for later runs to see.
 
 Asked and written under the lock, so that of two hosts only one can pass. Ages are by the engine's clock where it has
-one; where it has none, the wall clocks of two hosts are compared, and their difference counts as a part of the interval.
+one; where it has none, the wall clocks of two hosts are compared: their difference counts as a part of the interval.
 A run whose lease was lost, that was stopped, or that failed has not succeeded.
 """
 
