@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from . import local_witness as witness
 from .base import DistlockError, Unavailable
-from .local_directory import NoRoom, failure
-from .local_files import DATABASE, QUEUE, Files, create, damaged, sync_directory
+from .local_directory import failure
+from .local_files import DATABASE, QUEUE, Files, create, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,22 +111,13 @@ class Database:
         sql = self._connection
         assert sql is not None
         if synced:
-            self._sync_each_commit(sql, "FULL")
+            sql.execute("PRAGMA synchronous = FULL")
         try:
             with self._witnessed(timeout, begin):
                 yield sql
         finally:
             if synced:
-                self._sync_each_commit(sql, "NORMAL")
-
-    def _sync_each_commit(self, sql: sqlite3.Connection, mode: str) -> None:
-        try:
-            sql.execute(f"PRAGMA synchronous = {mode}")
-            sync_directory(self.path)  # the log itself may be new
-        except sqlite3.Error as error:
-            raise _translated(self.path, error) from error
-        except OSError as error:
-            raise failure(self.path, error) from error
+                sql.execute("PRAGMA synchronous = NORMAL")
 
     @contextmanager
     def _witnessed(self, timeout: float, begin: str) -> Iterator[sqlite3.Connection]:
@@ -170,7 +161,9 @@ class Database:
         try:
             with self.transaction(timeout) as sql:
                 return function(sql)
-        except NoRoom:
+        except Unavailable as error:
+            if _code(error.__cause__) not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise
             with suppress(sqlite3.Error):
                 if self._connection is not None:
                     self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -232,14 +225,19 @@ def _busy(path: Path) -> Unavailable:
     return Unavailable(f"{path} is busy: a process may be frozen in the middle of a transaction")
 
 
+def _code(error: BaseException | None) -> int:
+    """The primary one of an extended one; 0 if it is no error of SQLite's."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
 def _translated(path: Path, error: sqlite3.Error) -> DistlockError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+    code = _code(error)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(path, str(error))
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return _busy(path)
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _is_full(path)):
-        return NoRoom(path)
+        return Unavailable(f"{path}: no space left to store the lock")
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         # Most often the log could not be made beside the database. SQLite does not say why.
         try:
@@ -247,8 +245,9 @@ def _translated(path: Path, error: sqlite3.Error) -> DistlockError:
                 return failure(path, OSError(errno.EROFS, ""))
         except OSError as reason:
             return failure(path, reason)
-        if not os.access(path, os.W_OK | os.X_OK):
-            return failure(path, OSError(errno.EACCES, ""))
+        for needed in (path, *(path.iterdir() if os.access(path, os.R_OK | os.X_OK) else ())):
+            if not os.access(needed, os.R_OK | os.W_OK):
+                return failure(needed, OSError(errno.EACCES, ""))
     if code == sqlite3.SQLITE_ERROR:
         return damaged(path, str(error))  # tables or columns are missing
     return Unavailable(f"{path}: {error}")

@@ -24,13 +24,6 @@ NETWORK_FILE_SYSTEMS = frozenset({
 LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs"})  # fuseblk (ntfs-3g and the like) is not "fuse." at all
 
 
-class NoRoom(Unavailable):
-    """The disk is full."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"{path}: no space left to store the lock")
-
-
 def failure(path: Path, error: OSError) -> DistlockError:
     """What an operating system error on a lock file or directory means to the user, in one line."""
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -38,7 +31,7 @@ def failure(path: Path, error: OSError) -> DistlockError:
     if error.errno == errno.EROFS:
         return Unavailable(f"{path}: read-only file system", permanent=True)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoRoom(path)
+        return Unavailable(f"{path}: no space left to store the lock")
     return Unavailable(f"{path}: {error.strerror}")
 
 

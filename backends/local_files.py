@@ -133,10 +133,6 @@ def _remove(unfinished: Path) -> None:
         unfinished.rmdir()
 
 
-def sync_directory(path: Path) -> None:
-    _sync(path)
-
-
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

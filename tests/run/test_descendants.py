@@ -85,7 +85,7 @@ def test_lost_lease_ends_them_whatever_was_asked(lab: Lab) -> None:
         )
         assert run.stdout
         pid = int(run.stdout.readline())
-        next((lab.folder / "locks").glob("*.lock")).unlink()
+        next((lab.folder / "locks").glob("*.lock/lock.db")).unlink()
         assert run.wait(10) == 76
         assert not is_alive(pid)
         (lab.folder / "daemon").unlink()

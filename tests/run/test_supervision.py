@@ -140,7 +140,7 @@ def take_away(lab: Lab, how: str) -> None:
         with Redis.from_url(lab.backend) as server:
             assert server.delete("lock:job") if how == "removed" else server.set("lock:job", "thief", xx=True)
         return
-    (path,) = (lab.folder / "locks").glob("*.lock")
+    (path,) = (lab.folder / "locks").glob("*.lock/lock.db")
     if how == "removed":
         path.unlink()
         return

@@ -62,7 +62,7 @@ def test_awake_after_a_suspend_the_child_dies_in_a_fifth_of_a_second(lab: Lab, s
 
 def _renewed(lab: Lab) -> float | None:
     """When the lease was last granted or renewed; None if the lock is free."""
-    (path,) = (lab.folder / "locks").glob("*.lock")
+    (path,) = (lab.folder / "locks").glob("*.lock/lock.db")
     database = sqlite3.connect(path)
     owner, changed = database.execute("SELECT owner, changed FROM lock").fetchone()
     database.close()

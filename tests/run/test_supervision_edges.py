@@ -32,7 +32,7 @@ def stop(pid: int) -> None:
 
 
 def take_away(lab: Lab) -> None:
-    (path,) = (lab.folder / "locks").glob("*.lock")
+    (path,) = (lab.folder / "locks").glob("*.lock/lock.db")
     path.unlink()
 
 
