@@ -243,11 +243,13 @@ def _translated(path: Path, error: sqlite3.Error) -> DistlockError:
         try:
             if os.statvfs(path).f_flag & os.ST_RDONLY:
                 return failure(path, OSError(errno.EROFS, ""))
+            if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+                return failure(path, OSError(errno.EACCES, ""))
+            for file in path.iterdir():
+                if not os.access(file, os.R_OK | os.W_OK):
+                    return failure(file, OSError(errno.EACCES, ""))
         except OSError as reason:
             return failure(path, reason)
-        for needed in (path, *(path.iterdir() if os.access(path, os.R_OK | os.X_OK) else ())):
-            if not os.access(needed, os.R_OK | os.W_OK):
-                return failure(needed, OSError(errno.EACCES, ""))
     if code == sqlite3.SQLITE_ERROR:
         return damaged(path, str(error))  # tables or columns are missing
     return Unavailable(f"{path}: {error}")
