@@ -38,6 +38,9 @@ class LocalBackend(Backend):
     """Locks in one directory. Threads of one process may each have a backend of their own for the same directory."""
 
     safety: ClassVar[Safety] = "correctness"
+    exclusive_until: ClassVar[str] = (
+        "the lease ends by CLOCK_BOOTTIME of this host, if the lock's files are left in place"
+    )
     token_scope: ClassVar[str] = (
         "the lock's directory; a new one begins at the time in microseconds, so above a removed one unless the clock"
         " was set back"
@@ -131,6 +134,9 @@ class LocalBackend(Backend):
             raise LeaseLost(f"{self._path(grant.name)} was removed or replaced") from None
         return Grant(grant.name, grant.owner, grant.token, ttl, valid_from)
 
+    def alarm(self, grant: Grant) -> int | None:
+        return None
+
     def release(self, grant: Grant, timeout: float) -> None:
         def change(sql: sqlite3.Connection) -> None:
             if record_of.read(sql).owner == grant.owner:
@@ -213,6 +219,9 @@ class LocalBackend(Backend):
             expires_in=record.ttl - age if held else None,
             waiters=tuple(client for ticket, client in queue.items() if lives[ticket]),
         )
+
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        return ()
 
     def places(self, name: str) -> tuple[str, ...]:
         return (str(self._path(name)),)

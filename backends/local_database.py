@@ -136,14 +136,11 @@ class Database:
     def _begun(self, timeout: float, begin: str) -> Iterator[sqlite3.Connection]:
         sql = self._connection
         assert sql is not None
-        until = time.monotonic() + timeout
         try:
-            self._files.check()
-            _limit(sql, until)
+            sql.execute(f"PRAGMA busy_timeout = {max(0, int(timeout * 1000))}")
             sql.execute(begin)
-            self._files.check()
+            self._files.check()  # behind the wait for others
             yield sql
-            _limit(sql, until)
             sql.execute("COMMIT")
         except sqlite3.Error as error:
             self._files.check()  # a log that was taken away reads as an input/output error
@@ -215,10 +212,6 @@ def create_lock(path: Path, name: str, group: int | None, host: Host) -> None:
 
 def _quoted(path: Path) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in bytes(path))
-
-
-def _limit(sql: sqlite3.Connection, until: float) -> None:
-    sql.execute(f"PRAGMA busy_timeout = {max(0, int((until - time.monotonic()) * 1000))}")
 
 
 def _busy(path: Path) -> Unavailable:

@@ -56,9 +56,11 @@ def read(sql: sqlite3.Connection) -> Record:
     return Record(*values)
 
 
-def waiters(sql: sqlite3.Connection) -> dict[int, Client]:
-    """Ticket by ticket, in order, the dead ones too."""
-    rows = sql.execute(f"SELECT ticket, {_CLIENT} FROM waiter ORDER BY ticket")
+def waiters(sql: sqlite3.Connection, up_to: int | None = None) -> dict[int, Client]:
+    """Ticket by ticket, in order, the dead ones too; all, or those up to and with a ticket."""
+    rows = sql.execute(
+        f"SELECT ticket, {_CLIENT} FROM waiter WHERE ?1 IS NULL OR ticket <= ?1 ORDER BY ticket", (up_to,)
+    )
     return {row[0]: Client(*row[1:]) for row in rows}
 
 
@@ -98,11 +100,12 @@ def write_renewal(sql: sqlite3.Connection, host: Host, now: float) -> None:
 
 
 def write_free(sql: sqlite3.Connection, host: Host, now: float) -> None:
-    """Only name, token and counters stay."""
-    write_renewal(sql, host, now)
+    """Only name, tokens and counters stay."""
     sql.execute(
-        "UPDATE lock SET namespace = '', uid = 0, started = 0, ticket = 0, ttl = 0,"
-        " owner = '', host = '', pid = 0, user = '', command = '', label = NULL, since = 0"
+        "UPDATE lock SET changes = changes + 1, changed = ?, boot = ?, machine = ?, contained = ?,"
+        " namespace = '', uid = 0, started = 0, ticket = 0, ttl = 0,"
+        " owner = '', host = '', pid = 0, user = '', command = '', label = NULL, since = 0",
+        (now, host.boot, host.machine, host.contained),
     )
 
 

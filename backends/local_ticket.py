@@ -133,8 +133,9 @@ class LocalTicket(Ticket):
                 record_of.write_reservation(sql, record, self._backend.host, BLOCK)
 
     def _living(self, sql: sqlite3.Connection, database: Database) -> dict[int, Client]:
-        """The queue without the dead, who are dropped: they cost nobody any time."""
-        queue = record_of.waiters(sql)
+        """The queue up to us, without the dead, who are dropped: they cost nobody any time. Those behind us are for the
+        next one, so that a grant is as fast in a long queue as in a short one."""
+        queue = record_of.waiters(sql, self._ticket or None)
         for ticket in list(queue):
             if ticket != self._ticket and not byte_is_locked(database.descriptor, ticket):
                 record_of.drop_waiter(sql, ticket)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -53,13 +55,14 @@ def test_renewals_of_a_fleet_are_spread() -> None:
     assert max(due) - min(due) > 0.5
 
 
-def test_a_request_may_take_until_soft_but_no_longer_than_the_time_between_two() -> None:
+def test_a_request_leaves_time_for_another_before_soft_and_for_the_next_renewal() -> None:
     schedule = Schedule(a_grant(1000.0, 30.0), 5.0)
     assert schedule.hard == exactly(1028.2)
     assert schedule.soft == exactly(1023.2)
-    assert schedule.timeout(1009.0) == exactly(10.0)
-    assert schedule.timeout(1020.0) == exactly(3.2)
-    assert schedule.timeout(1023.15) == exactly(0.1)
+    assert schedule.timeout(1002.0) == exactly(10.0)
+    assert schedule.timeout(1009.0) == exactly(7.1)
+    assert schedule.timeout(1020.0) == exactly(1.6)
+    assert schedule.timeout(1023.1) == exactly(0.1)
     assert schedule.timeout(1028.0) == exactly(0.1)
 
 
@@ -176,6 +179,7 @@ class AnyLease(RuleBasedStateMachine):
         soft = self.hard - self.grace
         assert timeout == exactly(0.1) or now + timeout <= soft + 1e-6
         assert 0.1 <= timeout <= max(0.1, self.ttl / 3)
+        assert timeout == exactly(0.1) or timeout <= (soft - now) / 2 + 1e-6
 
     def _step(self, renew: object) -> bool:
         """Whether a request was sent."""
@@ -377,4 +381,65 @@ def test_stopping_tells_that_a_request_is_still_under_way() -> None:
     assert told.renewal.stop(20)
     assert told.renewal.grant.valid_from == 1010.0
     assert told.backend.times("renew") == [1010.0]
+    assert told.lost == []
+
+
+# -- the alarm -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alarm() -> Iterator[int]:
+    descriptor = os.eventfd(0)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_an_alarm_has_the_lease_renewed_at_once(alarm: int) -> None:
+    told = Told()
+    told.backend.alarm_descriptor = alarm
+    told.backend.failure = LeaseLost("its key was removed")
+    told.renewal.start()
+    assert not told.told.wait(0.05)
+    os.eventfd_write(alarm, 1)
+    assert told.told.wait(20)
+    assert told.lost == ["its key was removed"]
+    assert told.backend.times("renew") == [1000.0]
+
+
+def test_an_alarm_alone_ends_no_lease(alarm: int) -> None:
+    told = Told()
+    told.backend.alarm_descriptor = alarm
+    renewed = threading.Event()
+
+    def renew(grant: Grant, _: float) -> Grant:
+        os.eventfd_read(alarm)
+        renewed.set()
+        return grant._replace(valid_from=told.clock())
+
+    told.backend.on_renew = renew
+    told.renewal.start()
+    os.eventfd_write(alarm, 1)
+    assert renewed.wait(20)
+    assert told.renewal.stop(20)
+    assert told.lost == []
+    assert told.backend.times("renew") == [1000.0]
+
+
+def test_an_alarm_that_goes_on_does_not_flood_the_server(alarm: int) -> None:
+    told = Told()
+    told.backend.alarm_descriptor = alarm  # nobody takes the news off it
+    os.eventfd_write(alarm, 1)
+    requests = threading.Semaphore(0)
+
+    def renew(grant: Grant, _: float) -> Grant:
+        requests.release()
+        return grant._replace(valid_from=told.clock())
+
+    told.backend.on_renew = renew
+    told.renewal.start()
+    assert requests.acquire(timeout=20)
+    assert not requests.acquire(timeout=0.3)
+    told.clock.now += 1.6  # a twentieth of the TTL later it is heard again
+    assert requests.acquire(timeout=20)
+    assert told.renewal.stop(20)
     assert told.lost == []
