@@ -97,9 +97,9 @@ def test_both_ends_hear_each_other_in_order(ends: tuple[Channel, Channel]) -> No
     one, other = ends
     for number in range(3):
         one.send(Message(Kind.NOTE, number, text="from one"))
-    other.send(Message(Kind.CHILD, 4711, 4711))
+    other.send(Message(Kind.RELEASED, 4711, 4711))
     assert other.receive() == [Message(Kind.NOTE, number, text="from one") for number in range(3)]
-    assert one.receive() == [Message(Kind.CHILD, 4711, 4711)]
+    assert one.receive() == [Message(Kind.RELEASED, 4711, 4711)]
     assert one.receive() == other.receive() == []
     assert not one.peer_is_gone
     assert not other.peer_is_gone

@@ -3,21 +3,21 @@
 import errno
 import os
 import signal
-import struct
 
 from ..clock import boottime
 from ..environment import of_child
 from ..errors import CommandNotExecutable, CommandNotFound, InternalError
 from .cgroup import ControlGroup
 from .command import execute
+from .gate import Gate, Order, Parked
 from .linux import die_with_parent
 from .naming import name_process
 from .plan import Plan
 from .signals import Signals
-from .tree import identify
 from .wire import Channel, SharedDeadline, pipe
 
-_ORDER = struct.Struct("<q")
+_NO_ORDER = 0
+"""No errno."""
 
 
 class ParkedChild:
@@ -35,13 +35,15 @@ class ParkedChild:
         signals: Signals,
         channel: Channel,
         deadline: SharedDeadline,
+        gate: Gate,
         *,
         own_group: bool,
         cgroup: ControlGroup | None,
     ) -> None:
         self._command = plan.command
+        self._gate = gate
+        self._own_group = own_group
         supervisor = os.getpid()
-        orders_in, self._orders = pipe()
         self._answer, answer_out = pipe()  # close-on-exec: end of file means that the exec has happened
         self.pid = os.fork()
         if self.pid == 0:
@@ -50,14 +52,17 @@ class ParkedChild:
                 die_with_parent()
                 if os.getppid() != supervisor:
                     os._exit(125)
-                os.close(self._orders)
                 channel.close()  # or the renewer would not see the supervisor's end before ours
                 name_process("distlock-parked")
                 if own_group:
                     os.setpgid(0, 0)
                 if cgroup:
                     cgroup.enter()
-                environment = _await_order(plan, orders_in)
+                order = gate.await_order()
+                if order is None:
+                    code = _NO_ORDER
+                    return
+                environment = _environment(plan, order)
                 signals.restore_in_child()
                 if boottime() >= deadline.get():  # stopped meanwhile, or the supervisor was
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -65,7 +70,7 @@ class ParkedChild:
             finally:
                 os.write(answer_out, code.to_bytes(4, "little"))
                 os._exit(125)
-        os.close(orders_in)
+        gate.child_is_forked()
         os.close(answer_out)
         self._is_parked = True
         if own_group:
@@ -74,52 +79,41 @@ class ParkedChild:
             except OSError:
                 pass
 
-    def start(self, token: int | None, lease_file: str) -> None:
-        """Does not wait for the exec: who is stopped before it must not keep its supervisor from the clock.
-        Raises InternalError when it was killed while it waited: nothing is started."""
-        if identify(self.pid) is None:
-            raise InternalError("the process that waited to become COMMAND was killed; nothing was started")
+    def permit(self) -> None:
+        """From here on the renewer may start it."""
+        self._gate.permit(Parked(self.pid, self.pid if self._own_group else 0))
+
+    def started(self) -> None:
+        """The renewer has ordered it to start; it may still be on its way to the exec."""
         self._is_parked = False
-        try:
-            order = _ORDER.pack(-1 if token is None else token) + os.fsencode(lease_file)
-            os.write(self._orders, order)
-        except BrokenPipeError:
-            pass  # it was killed; its status tells
-        os.close(self._orders)
 
     def check_exec(self) -> None:
-        """Once it has ended. Raises CommandNotFound, CommandNotExecutable when the exec failed: there was no child."""
+        """Once it has ended. Raises CommandNotFound, CommandNotExecutable, InternalError when there was no exec."""
         answer = os.read(self._answer, 4)
         os.close(self._answer)
         if answer:
             code = int.from_bytes(answer, "little")
+            if code == _NO_ORDER:
+                raise InternalError("the renewer ended while it was about to start COMMAND; nothing was started")
             kind = CommandNotFound if code in (errno.ENOENT, errno.ENOTDIR) else CommandNotExecutable
             raise kind(f"{self._command.shown}: {os.strerror(code)}")
 
     def dismiss(self) -> None:
-        """There will be no child. Does nothing after start()."""
+        """There will be no child. Does nothing once it was started."""
         if not self._is_parked:
             return
         self._is_parked = False
         os.kill(self.pid, signal.SIGKILL)  # it would end by itself if it were not stopped
-        os.close(self._orders)
         os.close(self._answer)
         os.waitpid(self.pid, 0)
 
 
-def _await_order(plan: Plan, orders: int) -> dict[bytes, bytes]:
-    """The environment to start with; ends this process if there is to be no start."""
-    data = b""
-    while piece := os.read(orders, 65536):
-        data += piece
-    if len(data) < _ORDER.size:
-        os._exit(125)
-    (token,) = _ORDER.unpack_from(data)
+def _environment(plan: Plan, order: Order) -> dict[bytes, bytes]:
     return of_child(
         plan.caller_environment,
         name=plan.name,
         owner=plan.owner,
-        token=None if token < 0 else token,
+        token=order.token,
         ttl=plan.ttl,
-        lease_file=os.fsdecode(data[_ORDER.size :]),
+        lease_file=order.lease_file,
     )

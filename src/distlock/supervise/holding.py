@@ -7,7 +7,7 @@ is written before a kill either: stderr may be a full pipe that nobody reads.
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..clock import TICK, boottime
@@ -64,9 +64,12 @@ class Holding:
         assert self._child_status is not None
         return self._child_status
 
-    def until_the_end(self) -> None:
-        """Whatever goes wrong in here, the tree is dead before the error leaves."""
+    def until_the_end(self, early: Sequence[signal.struct_siginfo] = ()) -> None:
+        """``early`` are signals that came while the child was being started. Whatever goes wrong in here, the tree is
+        dead before the error leaves."""
         try:
+            for info in early:
+                self._forward(info)
             while self._child_status is None:
                 self._step(self._forward)
             self._lost_while_nobody_looked()

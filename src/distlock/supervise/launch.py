@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from .gate import Gate
 from .plan import Plan
 from .signals import Signals
 from .wire import SharedDeadline, channels
@@ -13,6 +14,7 @@ def supervise(plan: Plan, signals: Signals) -> int:
     """Acquire, start the child, hold, stop or await it, release; what Supervisor.run returns and raises."""
     mine, theirs = channels()
     deadline = SharedDeadline()
+    gate = Gate()
     supervisor = os.getpid()
     renewer = os.fork()
     if renewer == 0:
@@ -20,10 +22,11 @@ def supervise(plan: Plan, signals: Signals) -> int:
             mine.close()
             from .renewer import run
 
-            run(plan, supervisor, theirs, deadline, signals)
+            run(plan, supervisor, theirs, deadline, gate, signals)
         finally:
             os._exit(1)
     theirs.close()
+    gate.in_supervisor()
     from .supervisor import Supervisor
 
-    return Supervisor(plan, signals, mine, deadline, renewer).run()
+    return Supervisor(plan, signals, mine, deadline, gate, renewer).run()

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..backend_url import masked, password
@@ -26,21 +26,24 @@ from ..backends.base import (
     DistlockError,
     Environment,
     Grant,
+    LeaseLost,
     LockState,
     Request,
     Unavailable,
 )
 from ..clock import boottime
 from ..environment import outer_owners
-from ..errors import Cancelled
+from ..errors import Cancelled, InternalError
 from ..leasefile import KeptLeaseFile
 from ..notices import cannot_kill, say_if_ready
+from ..quoting import quoted
 from ..renewal import Renewal, Schedule
 from ..requirement import check_class
 from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
 from . import tree
 from .cgroup import ControlGroup
+from .gate import Gate, Order
 from .naming import name_process
 from .plan import Plan
 from .signals import Signals
@@ -55,11 +58,13 @@ _REQUEST = 3.0
 _STUBBORN_AFTER = 1.0
 
 
-def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, signals: Signals) -> NoReturn:
+def run(
+    plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, gate: Gate, signals: Signals
+) -> NoReturn:
     """The whole life of R. Never returns; whatever goes wrong is told to the supervisor."""
     try:
-        stderr = _detach(channel, signals, keep_stderr=plan.verbosity >= 2)
-        _Renewer(plan, supervisor, channel, deadline, stderr).run()
+        stderr = _detach((*channel.descriptors, *gate.of_renewer), signals, keep_stderr=plan.verbosity >= 2)
+        _Renewer(plan, supervisor, channel, deadline, gate, stderr).run()
     except Cancelled:
         pass
     except DistlockError as error:
@@ -73,7 +78,7 @@ def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline,
         os._exit(0)
 
 
-def _detach(channel: Channel, signals: Signals, keep_stderr: bool) -> int:
+def _detach(ours: Sequence[int], signals: Signals, keep_stderr: bool) -> int:
     """A session of its own, nothing of the caller's. Gives a descriptor of the caller's stderr for last words; what
     libraries write to theirs is not for the user."""
     os.setsid()
@@ -87,20 +92,24 @@ def _detach(channel: Channel, signals: Signals, keep_stderr: bool) -> int:
     for standard in (0, 1) if keep_stderr else (0, 1, 2):
         os.dup2(null, standard)
     # The caller's other descriptors are not ours to keep open: somebody may wait for their end of file.
-    kept = sorted({*channel.descriptors, stderr} - {-1})
+    kept = sorted({*ours, stderr} - {-1})
     for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(low + 1, high)
     return stderr
 
 
 class _Renewer:
-    def __init__(self, plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, stderr: int) -> None:
+    def __init__(
+        self, plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, gate: Gate, stderr: int
+    ) -> None:
         self._plan = plan
         self._supervisor = supervisor
         self._supervisor_itself = tree.identify(supervisor)
         self._channel = channel
         self._deadline = deadline
+        self._gate = gate
         self._stderr = stderr
+        self._refusal: DistlockError | None = None
         self._not_of_the_run = plan.strangers | {os.getpid()}
         self._child_started = False
         self._group = 0
@@ -125,11 +134,12 @@ class _Renewer:
             on_trouble=lambda line: self._channel.send(Message(Kind.TROUBLE, text=line)),
         )
         lease_file.write(self._schedule)
-        token = -1 if grant.token is None else grant.token
-        self._channel.send(Message(Kind.GRANTED, token, text=lease_file.path))
+        self._start_child(renewal)
         renewal.start()
         self._hold(renewal)
         self._give_back(backend, renewal)
+        if self._refusal:
+            raise self._refusal
 
     def _acquire_or_clean_up(self, backend: Backend) -> Grant:
         try:
@@ -173,26 +183,47 @@ class _Renewer:
             on_waiting=on_waiting,
         ).run()
 
+    def _start_child(self, renewal: Renewal) -> None:
+        """If the supervisor permits it, now or later. Sets ``_refusal`` when nothing is to be started any more."""
+        if renewal.lost or boottime() >= self._schedule.soft:
+            self._refusal = LeaseLost(f"{quoted(self._plan.name)}: lease lost before COMMAND was started")
+            return
+        parked = self._gate.take()
+        if parked is None:
+            return
+        self._group = parked.group
+        self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor
+        if self._gate.order(Order(self._schedule.grant.token, self._lease_file.path)):
+            self._channel.send(Message(Kind.GRANTED))
+        elif self._supervisor_lives():
+            self._child_started = False
+            self._gate.permit(parked)  # so that the supervisor can tell
+            self._refusal = InternalError("the process that waited to become COMMAND was killed; nothing was started")
+
     def _hold(self, renewal: Renewal) -> None:
         """Until the supervisor says that the child has ended, or is dead, or all must be killed."""
         look = select.poll()
         look.register(self._channel.reading, select.POLLIN)
+        waiting = not self._child_started
+        if waiting:
+            look.register(self._gate.permission, select.POLLIN)
         snapshot_at = boottime() + _SNAPSHOT_EVERY / 2
         tidy_at, tidied = snapshot_at, False
-        while True:
+        while not self._refusal:
             look.poll(_TICK * 1000)
             now = boottime()
             if self._child_started and now >= self._deadline.get() + _LATER_THAN_SUPERVISOR:
                 self._end_tree(renewal)
-            for message in self._channel.receive():
-                if message.kind is Kind.CHILD:
-                    self._child_started = True
-                    self._group = message.second
-                elif message.kind is Kind.RELEASE:
-                    return
+            if any(message.kind is Kind.RELEASE for message in self._channel.receive()):
+                return
             if self._channel.peer_is_gone:
                 self._supervisor_died(renewal)
                 return
+            if waiting:
+                self._start_child(renewal)
+                if self._child_started:
+                    waiting = False
+                    look.unregister(self._gate.permission)
             if now >= snapshot_at:
                 snapshot_at = now + _SNAPSHOT_EVERY
                 self._known = set(self._below_supervisor())
