@@ -21,10 +21,9 @@ from distlock.notices import say
 from distlock.quoting import quoted
 from distlock.requirement import CLASSES, refuse_embedded_default
 from distlock.supervise.command import Command, find_command
-from distlock.supervise.launch import supervise
+from distlock.supervise.launch import Launch
 from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
-from distlock.supervise.signals import Signals, end_like
-from distlock.supervise.tree import children
+from distlock.supervise.signals import end_like
 
 from .exits import CONFLICT
 
@@ -32,6 +31,7 @@ _NO_EFFECT = "As flock's: run does so anyway."
 
 
 def run(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The lock.", show_default=False)],
     command: Annotated[
         list[str] | None,
@@ -102,7 +102,7 @@ def run(
     Durations: 30, 30s, 1.5s, 500ms, 5m, 2h, 1d.
     """
     del exclusive, close
-    signals = Signals()
+    launch: Launch = context.obj
     _refuse_flock_only(shared, unlock, no_fork)
     lock = parse_name(name)
     environment = inherited()
@@ -138,10 +138,10 @@ def run(
         label=label,
         descendants=_descendants(descendants),
         verbosity=verbosity,
-        strangers=frozenset(children(os.getpid())),
+        strangers=launch.strangers,
     )
     try:
-        status = supervise(plan, signals)
+        status = launch.run(plan)
     except NestedRun as conflict:
         say(str(conflict))
         return conflict_exit_code

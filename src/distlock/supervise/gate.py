@@ -13,7 +13,7 @@ import os
 import struct
 from typing import NamedTuple
 
-from .wire import pipe
+from .wire import Channel, SharedDeadline, pipe
 
 _PERMISSION = struct.Struct("<qq")
 _ORDER = struct.Struct("<q")
@@ -84,3 +84,12 @@ class Gate:
             return None
         (token,) = _ORDER.unpack_from(data)
         return Order(None if token < 0 else token, os.fsdecode(data[_ORDER.size :]))
+
+
+class Links(NamedTuple):
+    """What a process of a run has in common with the others."""
+
+    channel: Channel
+    """Its own end."""
+    deadline: SharedDeadline
+    gate: Gate

@@ -42,12 +42,13 @@ from ..requirement import check_class
 from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
 from . import tree
+from .briefing import Briefing
 from .cgroup import ControlGroup
-from .gate import Gate, Order
+from .gate import Links, Order
 from .naming import name_process
 from .plan import Plan
 from .signals import Signals
-from .wire import FAILURES, LOWEST_DESCRIPTOR, Channel, Kind, Message, SharedDeadline
+from .wire import FAILURES, LOWEST_DESCRIPTOR, Kind, Message
 
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
@@ -58,13 +59,15 @@ _REQUEST = 3.0
 _STUBBORN_AFTER = 1.0
 
 
-def run(
-    plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, gate: Gate, signals: Signals
-) -> NoReturn:
+def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> NoReturn:
     """The whole life of R. Never returns; whatever goes wrong is told to the supervisor."""
+    content = briefing.receive()
+    if content is None:
+        os._exit(0)
+    plan, channel = Plan.from_bytes(content), links.channel
     try:
-        stderr = _detach((*channel.descriptors, *gate.of_renewer), signals, keep_stderr=plan.verbosity >= 2)
-        _Renewer(plan, supervisor, channel, deadline, gate, stderr).run()
+        stderr = _detach((*channel.descriptors, *links.gate.of_renewer), signals, keep_stderr=plan.verbosity >= 2)
+        _Renewer(plan, supervisor, links, stderr).run()
     except Cancelled:
         pass
     except DistlockError as error:
@@ -99,15 +102,11 @@ def _detach(ours: Sequence[int], signals: Signals, keep_stderr: bool) -> int:
 
 
 class _Renewer:
-    def __init__(
-        self, plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, gate: Gate, stderr: int
-    ) -> None:
+    def __init__(self, plan: Plan, supervisor: int, links: Links, stderr: int) -> None:
         self._plan = plan
         self._supervisor = supervisor
         self._supervisor_itself = tree.identify(supervisor)
-        self._channel = channel
-        self._deadline = deadline
-        self._gate = gate
+        self._channel, self._deadline, self._gate = links
         self._stderr = stderr
         self._refusal: DistlockError | None = None
         self._not_of_the_run = plan.strangers | {os.getpid()}

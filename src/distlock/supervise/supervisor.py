@@ -20,12 +20,12 @@ from ..quoting import quoted
 from . import tree
 from .cgroup import ControlGroup
 from .child import ParkedChild
-from .gate import Gate
+from .gate import Links
 from .holding import Child, Holding
 from .linux import become_subreaper
 from .plan import Plan
 from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
-from .wire import FAILURES, Channel, Kind, Message, SharedDeadline
+from .wire import FAILURES, Kind, Message
 
 _CANCEL = 0.8
 """Seconds for the renewer to leave the queue when a signal ends the waiting."""
@@ -38,15 +38,13 @@ _RELEASE_WHEN_LOST = 0.5
 class Supervisor:
     """One run, from the fork of the renewer on."""
 
-    def __init__(
-        self, plan: Plan, signals: Signals, channel: Channel, deadline: SharedDeadline, gate: Gate, renewer: int
-    ) -> None:
+    def __init__(self, plan: Plan, signals: Signals, links: Links, renewer: int, child: ParkedChild) -> None:
         self._plan = plan
         self._signals = signals
-        self._channel = channel
-        self._deadline = deadline
-        self._gate = gate
+        self._channel, self._deadline, self._gate = links
         self._renewer = renewer
+        self._child = child
+        self._cgroup: ControlGroup | None = None
         self._early: list[signal.struct_siginfo] = []
 
     def run(self) -> int:
@@ -54,8 +52,9 @@ class Supervisor:
 
         Raises LeaseLost when the child was stopped, and what prevented it when there was no child.
         """
-        child = self._prepare()
+        child = self._child
         try:
+            self._prepare()
             ended_by = self._await_start()
             return self._hold(child) if ended_by is None else ended_by
         finally:
@@ -65,12 +64,12 @@ class Supervisor:
 
     def _hold(self, child: ParkedChild) -> int:
         child.started()
-        started = Child(child.pid, self._own_group, self._cgroup)
+        started = Child(child.pid, child.own_group, self._cgroup)
         holding = Holding(self._plan, self._signals, self._channel, self._deadline, self._renewer, started)
         try:
             holding.until_the_end(self._early)
             if holding.lost is None:
-                child.check_exec()
+                child.check_exec(self._plan.command)
         finally:
             trouble = self._release(lost=holding.lost is not None)
         for text in (*holding.unsaid, *self._release_notice(holding, trouble)):
@@ -79,7 +78,7 @@ class Supervisor:
             raise LeaseLost(f"{quoted(self._plan.name)}: lease lost: {holding.lost}; {holding.what_was_stopped}")
         return holding.status
 
-    def _prepare(self) -> ParkedChild:
+    def _prepare(self) -> None:
         """All that does not need the lock, while the renewer asks for it."""
         become_subreaper()
         reading = self._channel.reading
@@ -87,20 +86,7 @@ class Supervisor:
         fcntl.fcntl(reading, fcntl.F_SETFL, fcntl.fcntl(reading, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO wakes us
         group = ControlGroup.of(self._plan.owner)
         self._cgroup = group if group and group.create() else None
-        # With a terminal the child gets no process group of its own: it would be stopped when it reads, and Ctrl-C
-        # would not reach it.
-        self._own_group = not _has_terminal()
-        child = ParkedChild(
-            self._plan,
-            self._signals,
-            self._channel,
-            self._deadline,
-            self._gate,
-            own_group=self._own_group,
-            cgroup=self._cgroup,
-        )
-        child.permit()
-        return child
+        self._child.prepare(self._plan.to_bytes())
 
     def _await_start(self) -> int | None:
         """Until the renewer has the lock and has ordered the child to start; or the wait status to end with. Whatever
@@ -176,11 +162,3 @@ class Supervisor:
             os.waitpid(self._renewer, 0)
         except ChildProcessError:
             pass  # reaped with the orphans
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
