@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,8 +34,8 @@ def stop(pid: int) -> None:
 
 
 def take_away(lab: Lab) -> None:
-    (path,) = (lab.folder / "locks").glob("*.lock/lock.db")
-    path.unlink()
+    (path,) = (lab.folder / "locks").glob("*.lock")
+    shutil.rmtree(path)
 
 
 def test_lease_lost_under_a_stopped_supervisor(lab: Lab) -> None:

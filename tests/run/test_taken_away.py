@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -39,7 +40,7 @@ def take_away(lab: Lab, how: str) -> None:
         return
     (path,) = (lab.folder / "locks").glob("*.lock/lock.db")
     if how == "removed":
-        path.unlink()
+        shutil.rmtree(path.parent)
         return
     database = sqlite3.connect(path, timeout=5)
     with database:

@@ -11,7 +11,6 @@ import fcntl
 import os
 import pwd
 import select
-import signal
 import threading
 import time
 import traceback
@@ -41,12 +40,11 @@ from ..renewal import Renewal, Schedule
 from ..requirement import check_class
 from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
-from . import tree
 from .briefing import Briefing
-from .cgroup import ControlGroup
 from .gate import Links, Order
 from .naming import name_process
 from .plan import Plan
+from .run_tree import RunTree
 from .signals import Signals
 from .wire import FAILURES, LOWEST_DESCRIPTOR, Kind, Message
 
@@ -56,7 +54,6 @@ _LATER_THAN_SUPERVISOR = 0.03
 _RELEASE = 3.0
 """Seconds for giving the lease back: the supervisor waits for little more."""
 _REQUEST = 3.0
-_STUBBORN_AFTER = 1.0
 
 
 def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> NoReturn:
@@ -105,15 +102,11 @@ class _Renewer:
     def __init__(self, plan: Plan, supervisor: int, links: Links, stderr: int) -> None:
         self._plan = plan
         self._supervisor = supervisor
-        self._supervisor_itself = tree.identify(supervisor)
+        self._tree = RunTree(plan.owner, supervisor, plan.strangers)
         self._channel, self._deadline, self._gate = links
         self._stderr = stderr
         self._refusal: DistlockError | None = None
-        self._not_of_the_run = plan.strangers | {os.getpid()}
         self._child_started = False
-        self._group = 0
-        self._cgroup = ControlGroup.of(plan.owner)
-        self._known: set[tree.Process] = set()
 
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
 
@@ -145,10 +138,10 @@ class _Renewer:
             return self._acquire(backend)
         except Cancelled:
             self._channel.receive()
-            if self._channel.peer_is_gone and self._cgroup:  # the supervisor was killed: it cannot remove the group
-                self._await_supervisors_death()
-                self._cgroup.kill()
-                self._cgroup.remove()
+            if self._channel.peer_is_gone:
+                self._tree.await_supervisors_death()
+                self._tree.end_control_group()
+                self._tree.remove_control_group()
             raise
 
     def _acquire(self, backend: Backend) -> Grant:
@@ -190,11 +183,11 @@ class _Renewer:
         parked = self._gate.take()
         if parked is None:
             return
-        self._group = parked.group
+        self._tree.group = parked.group
         self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor
         if self._gate.order(Order(self._schedule.grant.token, self._lease_file.path)):
             self._channel.send(Message(Kind.GRANTED))
-        elif self._supervisor_lives():
+        elif self._tree.supervisor_lives():
             self._child_started = False
             self._gate.permit(parked)  # so that the supervisor can tell
             self._refusal = InternalError("the process that waited to become COMMAND was killed; nothing was started")
@@ -225,27 +218,16 @@ class _Renewer:
                     look.unregister(self._gate.permission)
             if now >= snapshot_at:
                 snapshot_at = now + _SNAPSHOT_EVERY
-                self._known = set(self._below_supervisor())
+                self._tree.look()
             if not tidied and now >= tidy_at:
                 # It reads a directory, which may be on a server that hangs: not here, where the clock is watched.
                 threading.Thread(target=self._lease_file.tidy, args=(now,), daemon=True).start()
                 tidied = True
 
     def _supervisor_died(self, renewal: Renewal) -> None:
-        """Its files are closed a moment before its child gets the parent's death signal; only a supervisor that is a
-        zombie has sent it. Until then a child could be alive that nobody has told us of."""
-        self._await_supervisors_death()
+        self._tree.await_supervisors_death()
         self._end_tree(renewal)
-        if self._cgroup:
-            self._cgroup.remove()
-
-    def _supervisor_lives(self) -> bool:
-        """It, and not a later process with its pid."""
-        return self._supervisor_itself is not None and tree.is_alive(self._supervisor_itself)
-
-    def _await_supervisors_death(self) -> None:
-        while self._supervisor_lives():
-            time.sleep(0.001)
+        self._tree.remove_control_group()
 
     def _give_back(self, backend: Backend, renewal: Renewal) -> None:
         """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
@@ -280,39 +262,15 @@ class _Renewer:
 
     # -- ending the tree ---------------------------------------------------------------------------------------------
 
-    def _below_supervisor(self) -> list[tree.Process]:
-        return tree.descendants(self._supervisor, self._not_of_the_run) if self._supervisor_lives() else []
-
-    def _living(self) -> set[tree.Process]:
-        """All of the run that can be found: by ancestry while the supervisor lives, and by what does not need it."""
-        found = {process for process in self._known if tree.is_alive(process)}
-        found.update(tree.with_owner(self._plan.owner))
-        if self._group:
-            found.update(tree.in_group(self._group))
-        if self._cgroup:
-            found.update(self._cgroup.processes())
-        found.update(self._below_supervisor())
-        for process in list(found):
-            found.update(tree.descendants(process.pid, self._not_of_the_run))
-        return {process for process in found if process.pid not in (os.getpid(), self._supervisor)}
-
     def _end_tree(self, renewal: Renewal) -> None:
-        """SIGKILL until nothing is left. While something cannot be killed the lease is kept, if the server lets us."""
-        if self._cgroup:
-            self._cgroup.kill()  # also what only the group knows
-        since = boottime()
-        pause = 0.001
-        while living := self._living():
-            self._known |= living
-            if self._cgroup:
-                self._cgroup.kill()
-            tree.send(living, signal.SIGKILL)
-            time.sleep(pause)
-            if pause < 0.05 and boottime() - since > _STUBBORN_AFTER:
-                renewal.survivors = True
-                pause = 0.05
-                if self._channel.peer_is_gone and self._stderr >= 0:
-                    say_if_ready(cannot_kill([process.pid for process in living]), self._stderr)
+        """While something cannot be killed the lease is kept, if the server lets us."""
+
+        def survive(pids: list[int]) -> None:
+            renewal.survivors = True
+            if self._channel.peer_is_gone and self._stderr >= 0:
+                say_if_ready(cannot_kill(pids), self._stderr)
+
+        self._tree.end(survive)
         renewal.survivors = False
         self._child_started = False
 
