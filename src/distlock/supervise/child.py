@@ -10,7 +10,7 @@ from ..errors import CommandNotExecutable, CommandNotFound, InternalError
 from .briefing import Briefing
 from .command import Command
 from .gate import Gate, Parked
-from .parked import NO_ORDER
+from .parked import EXEC
 
 
 class ParkedChild:
@@ -40,12 +40,12 @@ class ParkedChild:
 
     def check_exec(self, command: Command) -> None:
         """Once it has ended. Raises CommandNotFound, CommandNotExecutable, InternalError when there was no exec."""
-        answer = os.read(self._answer, 4)
+        answer = os.read(self._answer, 5)
         os.close(self._answer)
-        if answer:
-            code = int.from_bytes(answer, "little")
-            if code == NO_ORDER:
-                raise InternalError("the renewer ended while it was about to start COMMAND; nothing was started")
+        if not answer.startswith(EXEC):
+            raise InternalError("the process that waited to become COMMAND was killed; nothing was started")
+        if errno_of_exec := answer.removeprefix(EXEC):
+            code = int.from_bytes(errno_of_exec, "little")
             kind = CommandNotFound if code in (errno.ENOENT, errno.ENOTDIR) else CommandNotExecutable
             raise kind(f"{command.shown}: {os.strerror(code)}")
 

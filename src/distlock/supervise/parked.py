@@ -22,12 +22,12 @@ from .naming import name_process
 from .plan import Plan
 from .signals import Signals
 
-NO_ORDER = 0
-"""Said instead of an errno: the exec was not tried."""
+EXEC = b"x"
+"""Said before the exec: without it the command cannot have run."""
 
 
 def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals, answer: int, own_group: bool) -> NoReturn:
-    """Never returns. ``answer`` gets the errno of an exec that failed.
+    """Never returns. ``answer`` gets EXEC, and behind it the errno of an exec that failed.
 
     It dies with the supervisor, and at once if that is dead already; it ends by itself when nothing is to be started.
     The supervisor must have one thread: the parent's death signal comes when the THREAD that forked ends, and only then
@@ -52,13 +52,13 @@ def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals, ans
         signals.restore_dispositions()
         order = links.gate.await_order()
         if order is None:
-            code = NO_ORDER
-        else:
-            add_grant(environment, order.token, order.lease_file)
-            signals.restore_mask()
-            if boottime() >= links.deadline.get():  # stopped meanwhile, or the supervisor was
-                os.kill(os.getpid(), signal.SIGKILL)
-            code = execute(plan.command, environment)
+            os._exit(125)
+        add_grant(environment, order.token, order.lease_file)
+        signals.restore_mask()
+        if boottime() >= links.deadline.get():  # stopped meanwhile, or the supervisor was
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.write(answer, EXEC)
+        code = execute(plan.command, environment)
     finally:
         os.write(answer, code.to_bytes(4, "little"))
         os._exit(125)
