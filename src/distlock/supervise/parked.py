@@ -54,10 +54,10 @@ def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals, ans
         if order is None:
             os._exit(125)
         add_grant(environment, order.token, order.lease_file)
-        signals.restore_mask()
-        if boottime() >= links.deadline.get():  # stopped meanwhile, or the supervisor was
-            os.kill(os.getpid(), signal.SIGKILL)
         os.write(answer, EXEC)
+        signals.restore_mask()  # here it may die, or stop, of what was sent to it meanwhile
+        if boottime() >= links.deadline.get():  # it was stopped, or the supervisor was
+            os.kill(os.getpid(), signal.SIGKILL)
         code = execute(plan.command, environment)
     finally:
         os.write(answer, code.to_bytes(4, "little"))
