@@ -124,7 +124,7 @@ def run(
         refuse_embedded_default()
     plan = Plan(
         name=lock,
-        owner=os.urandom(16).hex(),
+        owner=launch.owner,
         command=words,
         caller_environment=environment,
         backend=url,

@@ -105,6 +105,20 @@ def test_both_ends_hear_each_other_in_order(ends: tuple[Channel, Channel]) -> No
     assert not other.peer_is_gone
 
 
+def test_what_was_put_back_comes_first() -> None:
+    one, other = channels()
+    for number in (1, 2, 3):
+        other.send(Message(Kind.NOTE, number))
+    one.put_back(one.receive()[1:])
+    other.send(Message(Kind.NOTE, 4))
+    assert [message.first for message in one.receive()] == [2, 3, 4]
+    other.close()
+    one.put_back([Message(Kind.NOTE, 5)])
+    assert one.receive() == [Message(Kind.NOTE, 5)]
+    assert one.peer_is_gone
+    one.close()
+
+
 def test_the_last_words_of_a_dead_peer_are_heard() -> None:
     one, other = channels()
     one.send(Message(Kind.LOST, text="why"))

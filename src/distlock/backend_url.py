@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 EMBEDDED = "local:"
 
@@ -12,6 +13,18 @@ def chosen_backend(option: str | None) -> str:
     if option is not None:
         return option
     return os.environ.get("DISTLOCK_BACKEND") or EMBEDDED
+
+
+def probable_backend(arguments: Sequence[str]) -> str:
+    """A guess at what will be chosen, before the command line has been parsed. Good for getting ready, for no more."""
+    for index, word in enumerate(arguments):
+        if word in ("-b", "--backend"):
+            return "".join(arguments[index + 1 : index + 2])
+        if word.startswith("--backend="):
+            return word.removeprefix("--backend=")
+        if word.startswith("-b") and ":" in word:
+            return word.removeprefix("-b")
+    return chosen_backend(None)
 
 
 def is_named(option: str | None) -> bool:

@@ -51,6 +51,20 @@ def test_lease_lost_under_a_stopped_supervisor(lab: Lab) -> None:
     assert b"was removed or replaced" in stderr
 
 
+def test_lease_had_and_lost_under_a_stopped_supervisor(lab: Lab) -> None:
+    """The renewer starts the child without it; awake again, it hears of both at once and misses neither."""
+    holder, waiter = waiting(lab, *STARTED)
+    stop(waiter.pid)
+    holder.terminate()
+    child = started(waiter)
+    take_away(lab)
+    wait_until(lambda: not is_alive(child), 5)
+    os.kill(waiter.pid, signal.SIGCONT)
+    _, stderr = waiter.communicate(timeout=5)
+    assert waiter.returncode == 76
+    assert b"was removed or replaced" in stderr
+
+
 def test_supervisor_killed_while_everything_is_stopped(lab: Lab, margin: Margin) -> None:
     command, stamps = lab.stamper("deaf")
     run = lab.start("--ttl", "3", "job", "--", *command)

@@ -22,6 +22,11 @@ class Briefing:
         os.close(memory)
         self._reading, self._writing = pipe()
 
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """The receiver's."""
+        return self._memory, self._reading
+
     def give(self, content: bytes) -> None:
         """Once, in the process that knows. A receiver that is dead is none of its concern."""
         view = memoryview(content)

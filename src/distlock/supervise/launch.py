@@ -6,6 +6,7 @@ import os
 import signal
 
 from .briefing import Briefing
+from .cgroup import ControlGroup
 from .child import ParkedChild
 from .gate import Gate, Links
 from .plan import Plan
@@ -20,6 +21,9 @@ class Launch:
     def __init__(self) -> None:
         self.signals = Signals()
         self.strangers = frozenset(children(os.getpid()))
+        self.owner = os.urandom(16).hex()
+        group = ControlGroup.of(self.owner)
+        self._cgroup = group if group and group.create() else None
         mine, theirs = channels()
         gate = Gate()
         self._links = Links(mine, SharedDeadline(), gate)
@@ -42,6 +46,7 @@ class Launch:
             self._child = self._parked(supervisor)
         except BaseException:
             self._end_renewer()
+            self._remove_group()
             raise
 
     def _parked(self, supervisor: int) -> ParkedChild:
@@ -55,7 +60,7 @@ class Launch:
                 briefing.is_for_me()
                 from .parked import run
 
-                run(supervisor, briefing, self._links, self.signals, answering, own_group)
+                run(supervisor, briefing, self._links, self.signals, answering, own_group, self._cgroup)
             finally:
                 os._exit(125)
         os.close(answering)
@@ -68,7 +73,7 @@ class Launch:
         self._briefing.give(plan.to_bytes())
         from .supervisor import Supervisor
 
-        return Supervisor(plan, self.signals, self._links, self._renewer, self._child).run()
+        return Supervisor(plan, self.signals, self._links, self._renewer, self._child, self._cgroup).run()
 
     def dismiss(self) -> None:
         """There is nothing to run: what was typed cannot be meant, or help was asked for."""
@@ -76,6 +81,11 @@ class Launch:
             self._is_idle = False
             self._child.dismiss()
             self._end_renewer()
+            self._remove_group()
+
+    def _remove_group(self) -> None:
+        if self._cgroup:
+            self._cgroup.remove()
 
     def _end_renewer(self) -> None:
         os.kill(self._renewer, signal.SIGKILL)

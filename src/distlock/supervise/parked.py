@@ -26,7 +26,15 @@ EXEC = b"x"
 """Said before the exec: without it the command cannot have run."""
 
 
-def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals, answer: int, own_group: bool) -> NoReturn:
+def run(
+    supervisor: int,
+    briefing: Briefing,
+    links: Links,
+    signals: Signals,
+    answer: int,
+    own_group: bool,
+    cgroup: ControlGroup | None,
+) -> NoReturn:
     """Never returns. ``answer`` gets EXEC, and behind it the errno of an exec that failed.
 
     It dies with the supervisor, and at once if that is dead already; it ends by itself when nothing is to be started.
@@ -42,12 +50,12 @@ def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals, ans
         name_process("distlock-parked")
         if own_group:
             os.setpgid(0, 0)
+        if cgroup:
+            cgroup.enter()
         content = briefing.receive()
         if content is None:
             os._exit(125)
         plan = Plan.from_bytes(content)
-        if group := ControlGroup.of(plan.owner):
-            group.enter()
         environment = of_child(plan.caller_environment, name=plan.name, owner=plan.owner, ttl=plan.ttl)
         signals.restore_dispositions()
         order = links.gate.await_order()

@@ -11,14 +11,15 @@ import fcntl
 import os
 import pwd
 import select
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ..backend_url import masked, password
-from ..backends import open_backend
+from ..backend_url import masked, password, probable_backend
+from ..backends import open_backend, preload
 from ..backends.base import (
     Backend,
     Client,
@@ -58,12 +59,15 @@ _REQUEST = 3.0
 
 def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> NoReturn:
     """The whole life of R. Never returns; whatever goes wrong is told to the supervisor."""
+    stderr = _detach((*briefing.descriptors, *links.channel.descriptors, *links.gate.of_renewer), signals)
+    preload(probable_backend(sys.argv))
     content = briefing.receive()
     if content is None:
         os._exit(0)
     plan, channel = Plan.from_bytes(content), links.channel
     try:
-        stderr = _detach((*channel.descriptors, *links.gate.of_renewer), signals, keep_stderr=plan.verbosity >= 2)
+        if plan.verbosity >= 2 and stderr >= 0:
+            os.dup2(stderr, 2)
         _Renewer(plan, supervisor, links, stderr).run()
     except Cancelled:
         pass
@@ -78,7 +82,7 @@ def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> 
         os._exit(0)
 
 
-def _detach(ours: Sequence[int], signals: Signals, keep_stderr: bool) -> int:
+def _detach(ours: Sequence[int], signals: Signals) -> int:
     """A session of its own, nothing of the caller's. Gives a descriptor of the caller's stderr for last words; what
     libraries write to theirs is not for the user."""
     os.setsid()
@@ -89,7 +93,7 @@ def _detach(ours: Sequence[int], signals: Signals, keep_stderr: bool) -> int:
     except OSError:
         stderr = -1  # closed by the caller
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for standard in (0, 1) if keep_stderr else (0, 1, 2):
+    for standard in (0, 1, 2):
         os.dup2(null, standard)
     # The caller's other descriptors are not ours to keep open: somebody may wait for their end of file.
     kept = sorted({*ours, stderr} - {-1})

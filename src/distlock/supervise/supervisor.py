@@ -38,13 +38,21 @@ _RELEASE_WHEN_LOST = 0.5
 class Supervisor:
     """One run, from the fork of the renewer on."""
 
-    def __init__(self, plan: Plan, signals: Signals, links: Links, renewer: int, child: ParkedChild) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        signals: Signals,
+        links: Links,
+        renewer: int,
+        child: ParkedChild,
+        cgroup: ControlGroup | None,
+    ) -> None:
         self._plan = plan
         self._signals = signals
         self._channel, self._deadline, self._gate = links
         self._renewer = renewer
         self._child = child
-        self._cgroup: ControlGroup | None = None
+        self._cgroup = cgroup
         self._early: list[signal.struct_siginfo] = []
 
     def run(self) -> int:
@@ -84,8 +92,6 @@ class Supervisor:
         reading = self._channel.reading
         fcntl.fcntl(reading, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(reading, fcntl.F_SETFL, fcntl.fcntl(reading, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO wakes us
-        group = ControlGroup.of(self._plan.owner)
-        self._cgroup = group if group and group.create() else None
         self._child.prepare(self._plan.to_bytes())
 
     def _await_start(self) -> int | None:
@@ -94,8 +100,10 @@ class Supervisor:
         plan = self._plan
         given_up_at = None if plan.wait is None else boottime() + plan.jitter + plan.wait + _ANSWER
         while True:
-            for message in self._channel.receive():
+            messages = self._channel.receive()
+            for index, message in enumerate(messages):
                 if message.kind is Kind.GRANTED:
+                    self._channel.put_back(messages[index + 1 :])
                     return None
                 if message.kind is Kind.FAILED and self._nothing_is_started():
                     self._await_renewer(_CANCEL)

@@ -82,6 +82,7 @@ class Channel:
         self.reading = reading
         self._writing = writing
         self._decoder = Decoder()
+        self._put_back: list[Message] = []
         self.peer_is_gone = False
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
@@ -96,7 +97,7 @@ class Channel:
 
     def receive(self) -> list[Message]:
         """What has come. Sets ``peer_is_gone`` at end of file."""
-        messages: list[Message] = []
+        messages, self._put_back = self._put_back, []
         while not self.peer_is_gone:
             try:
                 data = os.read(self.reading, 65536)
@@ -106,6 +107,10 @@ class Channel:
                 self.peer_is_gone = True
             messages += self._decoder.feed(data)
         return messages
+
+    def put_back(self, messages: list[Message]) -> None:
+        """What came with others and is for somebody who receives later."""
+        self._put_back = messages
 
     @property
     def descriptors(self) -> tuple[int, int]:
