@@ -53,6 +53,7 @@ class Database:
         Raises FileNotFoundError, Moved, Unavailable, Refused."""
         self.path = path
         self._boot = host.boot
+        self._patience = -1
         self._connection: sqlite3.Connection | None = None
         try:
             self._files = Files(path, to_write=to_write)
@@ -137,7 +138,7 @@ class Database:
         sql = self._connection
         assert sql is not None
         try:
-            sql.execute(f"PRAGMA busy_timeout = {max(0, int(timeout * 1000))}")
+            self._wait_at_most(sql, max(0, int(timeout * 1000)))
             sql.execute(begin)
             self._files.check()  # behind the wait for others
             yield sql
@@ -151,6 +152,11 @@ class Database:
             with suppress(sqlite3.Error):  # closing rolls back as well, and so does whoever opens the file next
                 if sql.in_transaction:
                     sql.execute("ROLLBACK")
+
+    def _wait_at_most(self, sql: sqlite3.Connection, milliseconds: int) -> None:
+        if milliseconds != self._patience:
+            sql.execute(f"PRAGMA busy_timeout = {milliseconds}")
+            self._patience = milliseconds
 
     def change(self, function: Callable[[sqlite3.Connection], Changed], timeout: float) -> Changed:
         """A transaction that a full disk does not keep from changing what is stored already. The log is copied into the

@@ -43,7 +43,7 @@ class Files:
         """A descriptor. One of the database's own would be a trap: closing it drops SQLite's locks of the process."""
         found = os.fstat(self.queue)
         self.size = found.st_size
-        self._known = {path / QUEUE: (found.st_dev, found.st_ino)}
+        self._known = {str(path / QUEUE): (found.st_dev, found.st_ino)}
 
     def _opened(self, mode: int) -> int:
         until = time.monotonic() + _REMOVAL
@@ -65,7 +65,7 @@ class Files:
         """Once it is open, and its logs with it."""
         for path in (self.database, *(self.path / log for log in _LOGS)):
             found = path.lstat()
-            self._known[path] = found.st_dev, found.st_ino
+            self._known[str(path)] = found.st_dev, found.st_ino
 
     def check(self) -> None:
         """Raises Moved. Without this a holder would go on renewing in removed files while a contender has new ones."""

@@ -131,7 +131,6 @@ class _Renewer:
         )
         lease_file.write(self._schedule)
         self._start_child(renewal)
-        renewal.start()
         self._hold(renewal)
         self._give_back(backend, renewal)
         if self._refusal:
@@ -215,6 +214,7 @@ class _Renewer:
             if self._channel.peer_is_gone:
                 self._supervisor_died(renewal)
                 return
+            renewal.start()  # not at once: the child needs the processor, and the first renewal is far off
             if waiting:
                 self._start_child(renewal)
                 if self._child_started:
@@ -271,6 +271,7 @@ class _Renewer:
 
         def survive(pids: list[int]) -> None:
             renewal.survivors = True
+            renewal.start()
             if self._channel.peer_is_gone and self._stderr >= 0:
                 say_if_ready(cannot_kill(pids), self._stderr)
 
