@@ -14,7 +14,6 @@ import select
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -76,6 +75,8 @@ def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> 
         channel.send(Message(Kind.FAILED, place, text=str(error)))
     except BaseException as error:  # noqa: BLE001 - a process that must tell its end
         if plan.verbosity >= 2:
+            import traceback
+
             traceback.print_exc()
         channel.send(Message(Kind.FAILED, 0, text=f"the renewer failed: {type(error).__name__}: {error}"))
     finally:
