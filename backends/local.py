@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -137,10 +138,12 @@ class LocalBackend(Backend):
     def alarm(self, grant: Grant) -> int | None:
         return None
 
-    def release(self, grant: Grant, timeout: float) -> None:
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
         def change(sql: sqlite3.Connection) -> None:
             if record_of.read(sql).owner == grant.owner:
                 record_of.write_free(sql, self.host, Ages(self.host, self.clock).now())
+                if ran_for is not None:
+                    record_of.write_success(sql, time.time() - ran_for)
 
         try:
             database = self._held(grant, timeout)
@@ -205,6 +208,7 @@ class LocalBackend(Backend):
                 now = ages.now()
                 record = record_of.read(sql)
                 queue = record_of.waiters(sql)
+                success = record_of.read_success(sql)
                 lives = {ticket: byte_is_locked(database.descriptor, ticket) for ticket in (record.ticket, *queue)}
         finally:
             database.close()
@@ -218,6 +222,7 @@ class LocalBackend(Backend):
             ttl=record.ttl if held else None,
             expires_in=record.ttl - age if held else None,
             waiters=tuple(client for ticket, client in queue.items() if lives[ticket]),
+            last_success=success,
         )
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:

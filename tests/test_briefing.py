@@ -81,6 +81,8 @@ plans = st.builds(
     command=st.builds(Command, st.tuples(words, words), st.tuples(words)),
     caller_environment=st.dictionaries(words, words),
     backend=st.text(max_size=10),
+    backend_shown=st.text(max_size=10),
+    password=st.none() | st.text(max_size=10),
     require=st.sampled_from([None, "efficiency", "correctness"]),
     ttl=st.floats(3, 1e9),
     wait=st.none() | st.floats(0, 1e9),

@@ -34,6 +34,11 @@ class Signals:
             return None
         return info
 
+    def restore_in_child(self) -> None:
+        """Mask and dispositions."""
+        self.restore_dispositions()
+        self.restore_mask()
+
     def restore_dispositions(self) -> None:
         """As distlock found them, for the child; the mask still keeps all away. One thing cannot be known: CPython sets
         SIGPIPE and SIGXFSZ to ignored before any code of ours runs, so they go back to the default even if the caller
