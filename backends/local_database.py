@@ -35,7 +35,7 @@ Changed = TypeVar("Changed")
 APPLICATION = 0x646C6B31
 LAYOUT = 2
 BLOCK = 1000
-"""Tokens that one sync reserves, and that a reboot skips at most."""
+"""Tokens that one sync reserves, and the most that a reboot skips."""
 _LONGEST_LOG = 250
 """Pages (1 MB). Who commits behind so many copies them into the database, which takes two syncs."""
 _PLAIN = b"/._-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

@@ -317,13 +317,14 @@ def test_what_a_killed_creator_left_is_removed(backend: LocalBackend, folder: Pa
     assert [state.name for state in backend.locks(5.0)] == ["n"]
 
 
-@pytest.mark.parametrize("missing", ["lock.db", "queue"])
-def test_an_incomplete_lock_is_damaged(backend: LocalBackend, folder: Path, missing: str) -> None:
+@pytest.mark.parametrize("missing", [["lock.db"], ["queue"], ["lock.db", "queue"]], ids="-".join)
+def test_an_incomplete_lock_is_damaged(backend: LocalBackend, folder: Path, missing: list[str]) -> None:
     used(backend)
-    (lock_of(folder) / missing).unlink()
-    with pytest.raises(Unavailable, match=f"damaged: {missing} is missing"):
+    for file in missing:
+        (lock_of(folder) / file).unlink()
+    with pytest.raises(Unavailable, match=f"damaged: {missing[0]} is missing"):
         try_once(backend, "n")
-    with pytest.raises(Unavailable, match=f"damaged: {missing} is missing"):
+    with pytest.raises(Unavailable, match=f"damaged: {missing[0]} is missing"):
         backend.inspect("n", 5.0)
 
 
