@@ -13,11 +13,22 @@ import os
 from .wire import LOWEST_DESCRIPTOR, pipe
 
 
+_MFD_NOEXEC_SEAL = 8
+
+
+def _memory() -> int:
+    """A system may insist (vm.memfd_noexec) on what one before Linux 6.3 does not know."""
+    try:
+        return os.memfd_create("distlock-briefing", os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
+    except OSError:
+        return os.memfd_create("distlock-briefing")
+
+
 class Briefing:
     """For one receiver. Made before it is forked."""
 
     def __init__(self) -> None:
-        memory = os.memfd_create("distlock-briefing")
+        memory = _memory()
         self._memory = fcntl.fcntl(memory, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
         os.close(memory)
         self._reading, self._writing = pipe()

@@ -29,7 +29,11 @@ class Launch:
         self._links = Links(mine, SharedDeadline(), gate)
         self._briefing = Briefing()
         supervisor = os.getpid()
-        self._renewer = os.fork()
+        try:
+            self._renewer = os.fork()
+        except BaseException:
+            self._remove_group()
+            raise
         if self._renewer == 0:
             try:
                 mine.close()
