@@ -12,7 +12,6 @@ import os
 
 from .wire import LOWEST_DESCRIPTOR, pipe
 
-
 _MFD_NOEXEC_SEAL = 8
 
 
