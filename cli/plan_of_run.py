@@ -15,17 +15,20 @@ from distlock.requirement import CLASSES, refuse_embedded_default
 from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
 from distlock.supervise.tree import children
 
+from .keeping_of_run import keeping_of
 from .settings import fault
 
 if TYPE_CHECKING:
     from distlock.backend_choice import Chosen
-    from distlock.config import Setting
+    from distlock.config import Config, Setting
     from distlock.supervise.command import Command
 
     from .settings import Options
 
 
-def plan_of(options: Options, lock: str, command: Command, environment: dict[bytes, bytes], backend: Chosen) -> Plan:
+def plan_of(
+    options: Options, lock: str, command: Command, environment: dict[bytes, bytes], backend: Chosen, config: Config
+) -> Plan:
     """Raises UsageError, ConfigurationError, and Refused when nobody chose the backend of a correctness lock."""
     ttl = _ttl(options)
     wait = _wait(options)
@@ -49,6 +52,7 @@ def plan_of(options: Options, lock: str, command: Command, environment: dict[byt
         label=options.text("label"),
         descendants=_descendants(options.get("descendants")),
         verbosity=verbosity,
+        keeping=keeping_of(config, options),
         strangers=frozenset(children(os.getpid())),
     )
 

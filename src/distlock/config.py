@@ -30,6 +30,11 @@ class Setting(NamedTuple):
     """None: not from a file."""
 
 
+def folder_of(setting: Setting) -> Path:
+    """What a relative path in it begins at: the folder of the file that says so."""
+    return setting.file.parent if setting.file else Path.cwd()
+
+
 class Layer(NamedTuple):
     """Settings of one table of one file; a later layer counts more."""
 

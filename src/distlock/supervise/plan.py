@@ -3,6 +3,7 @@
 import signal
 from typing import Literal, NamedTuple
 
+from ..account import Keeping
 from ..backends.base import Safety
 from .command import Command
 
@@ -31,6 +32,7 @@ class Plan(NamedTuple):
     descendants: Descendants | None
     """None: leave, and say so if something of the child's process group is left."""
     verbosity: int
+    keeping: Keeping
     strangers: frozenset[int]
     """Children that this process had before it became distlock (``exec distlock …`` in a script with background
     jobs). They are not of the run and are never signalled."""

@@ -7,9 +7,7 @@ supervisor is dead: the tree is ended at once and the lock freed at once, not af
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pwd
 import select
 import signal
 import threading
@@ -21,7 +19,6 @@ from typing import NoReturn
 from ..backends import open_backend
 from ..backends.base import (
     Backend,
-    Client,
     DistlockError,
     Environment,
     Grant,
@@ -40,16 +37,17 @@ from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
 from . import tree
 from .cgroup import ControlGroup
-from .naming import name_process
+from .detached import account_of, client_of, detach, limit_accounting
 from .plan import Plan
 from .signals import Signals
-from .wire import FAILURES, LOWEST_DESCRIPTOR, Channel, Kind, Message, SharedDeadline
+from .wire import FAILURES, Channel, Kind, Message, SharedDeadline
 
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
 _LATER_THAN_SUPERVISOR = 0.03
 _RELEASE = 3.0
 """Seconds for giving the lease back: the supervisor waits for little more."""
+_RELEASE_WHEN_LOST = 0.3
 _REQUEST = 3.0
 _STUBBORN_AFTER = 1.0
 
@@ -57,39 +55,19 @@ _STUBBORN_AFTER = 1.0
 def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, signals: Signals) -> NoReturn:
     """The whole life of R. Never returns; whatever goes wrong is told to the supervisor."""
     try:
-        stderr = _detach(channel, signals, keep_stderr=plan.verbosity >= 2)
-        _Renewer(plan, supervisor, channel, deadline, stderr).run()
-    except Cancelled:
-        pass
-    except DistlockError as error:
-        place = next((i for i, kind in enumerate(FAILURES) if type(error) is kind), 0)
-        channel.send(Message(Kind.FAILED, place, text=str(error)))
+        stderr = detach(channel, signals, keep_stderr=plan.verbosity >= 2)
+        renewer = _Renewer(plan, supervisor, channel, deadline, stderr)
+        try:
+            renewer.run()
+        finally:
+            limit_accounting()
+            renewer.account.close()
     except BaseException as error:  # noqa: BLE001 - a process that must tell its end
         if plan.verbosity >= 2:
             traceback.print_exc()
         channel.send(Message(Kind.FAILED, 0, text=f"the renewer failed: {type(error).__name__}: {error}"))
     finally:
         os._exit(0)
-
-
-def _detach(channel: Channel, signals: Signals, keep_stderr: bool) -> int:
-    """A session of its own, nothing of the caller's. Gives a descriptor of the caller's stderr for last words; what
-    libraries write to theirs is not for the user."""
-    os.setsid()
-    signals.restore_in_renewer()
-    name_process("distlock-renew")
-    try:
-        stderr = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
-    except OSError:
-        stderr = -1  # closed by the caller
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for standard in (0, 1) if keep_stderr else (0, 1, 2):
-        os.dup2(null, standard)
-    # The caller's other descriptors are not ours to keep open: somebody may wait for their end of file.
-    kept = sorted({*channel.descriptors, stderr} - {-1})
-    for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
-        os.closerange(low + 1, high)
-    return stderr
 
 
 class _Renewer:
@@ -106,9 +84,23 @@ class _Renewer:
         self._cgroup = ControlGroup.of(plan.owner)
         self._known: set[tree.Process] = set()
 
+        self.account = account_of(plan, supervisor, lambda text: self._note(1, text))
+
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
 
     def run(self) -> None:
+        try:
+            self._run()
+        except Cancelled:
+            self.account.not_had(None)
+        except BaseException as error:
+            self.account.not_had(error)
+            if not isinstance(error, DistlockError):
+                raise
+            place = next((i for i, kind in enumerate(FAILURES) if type(error) is kind), 0)
+            self._channel.send(Message(Kind.FAILED, place, text=str(error)))
+
+    def _run(self) -> None:
         backend = open_backend(self._plan.backend, Environment(boottime, state_directory, self._plan.password))
         lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
         self._lease_file = lease_file
@@ -121,14 +113,15 @@ class _Renewer:
             boottime,
             on_renewed=self._renewed,
             on_lost=self._lost,
-            on_trouble=lambda line: self._channel.send(Message(Kind.TROUBLE, text=line)),
+            on_trouble=self._renewal_failed,
+            on_answer=self.account.renewals.answered,
         )
         lease_file.write(self._schedule)
         token = -1 if grant.token is None else grant.token
         self._channel.send(Message(Kind.GRANTED, token, text=lease_file.path))
         renewal.start()
-        self._hold(renewal)
-        self._give_back(backend, renewal)
+        self.account.granted(grant)
+        self._give_back(backend, renewal, self._hold(renewal))
 
     def _acquire_or_clean_up(self, backend: Backend) -> Grant:
         try:
@@ -143,37 +136,29 @@ class _Renewer:
 
     def _acquire(self, backend: Backend) -> Grant:
         plan = self._plan
-        client = Client(
-            owner=plan.owner,
-            host=os.uname().nodename,
-            pid=self._supervisor,
-            user=_user(),
-            command=os.fsdecode(plan.command.words[0]),
-            label=plan.label,
-            since=time.time(),
-        )
         waiting = Waiting(plan.wait, plan.jitter, outer_owners(plan.caller_environment))
         on_waiting: Callable[[LockState], None] | None = None
-        if plan.verbosity >= 1:
-            on_waiting = lambda state: self._note(1, f"waiting: {describe(state)}")  # noqa: E731
+        if plan.verbosity >= 1 or plan.keeping.log:
+            on_waiting = self._waiting
         required = plan.require
         qualify: Callable[[], None] | None = None
         if required:
             qualify = lambda: check_class(backend, plan.backend_shown, required, _REQUEST)  # noqa: E731
-        request = Request(plan.name, plan.ttl, client)
+        request = Request(plan.name, plan.ttl, client_of(plan, self._supervisor))
         return Acquisition(
             backend,
             request,
             waiting,
             self._channel.reading,
             boottime,
+            on_asking=self.account.asking,
             qualify=qualify,
             explain=plan.explain_conflict,
             on_waiting=on_waiting,
         ).run()
 
-    def _hold(self, renewal: Renewal) -> None:
-        """Until the supervisor says that the child has ended, or is dead, or all must be killed."""
+    def _hold(self, renewal: Renewal) -> Message | None:
+        """Until the supervisor says that the child has ended, or is dead (None), or all must be killed."""
         look = select.poll()
         look.register(self._channel.reading, select.POLLIN)
         snapshot_at = boottime() + _SNAPSHOT_EVERY / 2
@@ -187,18 +172,25 @@ class _Renewer:
                 if message.kind is Kind.CHILD:
                     self._child_started = True
                     self._group = message.second
+                    self.account.started()
+                elif message.kind is Kind.STOPPED:
+                    self.account.stopped("supervisor")
                 elif message.kind is Kind.RELEASE:
-                    return
+                    return message
             if self._channel.peer_is_gone:
                 self._supervisor_died(renewal)
-                return
+                return None
             if now >= snapshot_at:
                 snapshot_at = now + _SNAPSHOT_EVERY
                 self._known = set(self._below_supervisor())
             if not tidied and now >= tidy_at:
                 # It reads a directory, which may be on a server that hangs: not here, where the clock is watched.
-                threading.Thread(target=self._lease_file.tidy, args=(now,), daemon=True).start()
+                threading.Thread(target=self._tidy, args=(now,), daemon=True).start()
                 tidied = True
+
+    def _tidy(self, now: float) -> None:
+        self._lease_file.tidy(now)
+        self.account.prepare()
 
     def _supervisor_died(self, renewal: Renewal) -> None:
         """Its files are closed a moment before its child gets the parent's death signal; only a supervisor that is a
@@ -216,20 +208,24 @@ class _Renewer:
         while self._supervisor_lives():
             time.sleep(0.001)
 
-    def _give_back(self, backend: Backend, renewal: Renewal) -> None:
+    def _give_back(self, backend: Backend, renewal: Renewal, end: Message | None) -> None:
         """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
         find one that is no more."""
-        quiet = renewal.stop(_RELEASE)  # a renewal under way would write the file again
+        is_lost = bool(end and end.second)
+        quiet = renewal.stop(_RELEASE_WHEN_LOST if is_lost else _RELEASE)  # one under way would write the file again
         self._lease_file.remove()
+        if end is not None:
+            self.account.ended(end.first, end.text if is_lost else None)
         trouble = ""
         if not renewal.lost:
             try:
                 if not quiet:
                     raise Unavailable("a renewal is still unanswered")
-                backend.release(renewal.grant, _RELEASE)
+                backend.release(renewal.grant, _RELEASE, self.account.ran_for)
             except DistlockError as error:
                 trouble = str(error)
         self._channel.send(Message(Kind.RELEASED, int(not trouble), text=trouble))
+        self.account.released(trouble)
 
     # -- told by the renewing thread ---------------------------------------------------------------------------------
 
@@ -240,8 +236,17 @@ class _Renewer:
     def _lost(self, reason: str) -> None:
         """The grace counts from now; the deadline can only become earlier."""
         self._channel.send(Message(Kind.LOST, text=reason))
+        self.account.lost(reason)
         self._deadline.set(min(self._deadline.get(), boottime() + self._plan.grace))
         self._lease_file.remove()
+
+    def _renewal_failed(self, line: str) -> None:
+        self._channel.send(Message(Kind.TROUBLE, text=line))
+        self.account.renewal_failed(line)
+
+    def _waiting(self, state: LockState) -> None:
+        self._note(1, f"waiting: {describe(state)}")
+        self.account.waiting(state)
 
     def _note(self, verbosity: int, line: str) -> None:
         if self._plan.verbosity >= verbosity:
@@ -283,11 +288,5 @@ class _Renewer:
                 if self._channel.peer_is_gone and self._stderr >= 0:
                     say_if_ready(cannot_kill([process.pid for process in living]), self._stderr)
         renewal.survivors = False
+        self.account.stopped("renewer")
         self._child_started = False
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

@@ -30,7 +30,9 @@ class Kind(IntEnum):
     RELEASED = 6  # first: 1 released, 0 not; text: why not
     # supervisor to renewer
     CHILD = 7  # first: pid; second: its process group, 0 if shared with the supervisor
-    RELEASE = 8  # nobody wants the lock any more, and nothing of a child is to be killed
+    RELEASE = 8  # nobody wants the lock any more, and nothing of a child is to be killed; first: the child's wait
+    #              status, -1 if there was none; second: 1 if the lease was lost, then text: why
+    STOPPED = 9  # the stop signal was sent to the tree
 
 
 FAILURES: tuple[type[DistlockError], ...] = (
