@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -23,29 +23,33 @@ if TYPE_CHECKING:
 _COLOURS = {"succeeded": "green", "failed": "yellow", "lost": "bold red", "killed": "red"}
 _WAIT, _HOLD, _NOTHING = "░", "█", "·"
 _NARROWEST = 20
+_WIDE = 120
+_TEXTS = 3
 
 
 def print_history(runs: Sequence[sqlite3.Row], found: Sequence[Finding]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    table.add_column("ENDED", min_width=len(utc(0.0)), no_wrap=True)
-    for title in ("NAME", "OUTCOME"):
-        table.add_column(title)
-    for title in ("CODE", "WAIT", "HELD", "TTL", "RENEWALS", "FAILED", "SLOWEST", "TOKEN"):
-        table.add_column(title, justify="right")
+    wide = not sys.stdout.isatty() or Console().width >= _WIDE
+    columns: list[tuple[str, Callable[[sqlite3.Row], Text | str]]] = [
+        ("ENDED", lambda run: utc(run["ended_at"])),
+        ("NAME", lambda run: shown(run["name"])),
+        ("OUTCOME", lambda run: Text(run["outcome"], style=_COLOURS.get(run["outcome"], ""))),
+        ("CODE", lambda run: _number(run["exit_code"])),
+        ("WAIT", lambda run: _length(run["waited"])),
+        ("HELD", lambda run: _length(run["held"])),
+        ("RENEWALS", lambda run: _number(run["renewals"] or None)),
+    ]
+    if wide:
+        columns += [
+            ("FAILED", lambda run: _number(run["failures"] or None)),
+            ("SLOWEST", lambda run: _length(run["longest"])),
+            ("TTL", lambda run: _length(run["ttl"])),
+            ("TOKEN", lambda run: _number(run["token"])),
+        ]
+    for number, (title, _) in enumerate(columns):
+        table.add_column(title, justify="left" if number < _TEXTS else "right", no_wrap=title != "NAME")
     for run in runs:
-        table.add_row(
-            utc(run["ended_at"]),
-            shown(run["name"]),
-            Text(run["outcome"], style=_COLOURS.get(run["outcome"], "")),
-            _number(run["exit_code"]),
-            _length(run["waited"]),
-            _length(run["held"]),
-            _length(run["ttl"]),
-            _number(run["renewals"] or None),
-            _number(run["failures"] or None),
-            _length(run["longest"]),
-            _number(run["token"]),
-        )
+        table.add_row(*(value(run) for _, value in columns))
     print_table(table)
     if sys.stdout.isatty() and runs:
         _print_timeline(runs)
