@@ -79,8 +79,12 @@ def account_of(plan: Plan, supervisor: int, note: Callable[[str], None]) -> Acco
     )
 
 
-def limit_accounting() -> None:
-    """A file system that hangs must not keep this process for ever: the alarm ends it as it is."""
+def limit_accounting(stderr: int) -> None:
+    """Somebody may wait for the end of file of what the caller has as stderr; and a file system that hangs must not
+    keep this process for ever: the alarm ends it as it is."""
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in {2, stderr} - {-1}:
+        os.dup2(null, descriptor)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.setitimer(signal.ITIMER_REAL, _ACCOUNTING)

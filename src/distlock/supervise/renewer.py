@@ -59,15 +59,20 @@ def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline,
         renewer = _Renewer(plan, supervisor, channel, deadline, stderr)
         try:
             renewer.run()
-        finally:
-            limit_accounting()
-            renewer.account.close()
+        except BaseException as error:  # noqa: BLE001 - as below
+            _tell(error, plan, channel)
+        limit_accounting(stderr)
+        renewer.account.close()
     except BaseException as error:  # noqa: BLE001 - a process that must tell its end
-        if plan.verbosity >= 2:
-            traceback.print_exc()
-        channel.send(Message(Kind.FAILED, 0, text=f"the renewer failed: {type(error).__name__}: {error}"))
+        _tell(error, plan, channel)
     finally:
         os._exit(0)
+
+
+def _tell(error: BaseException, plan: Plan, channel: Channel) -> None:
+    if plan.verbosity >= 2:
+        traceback.print_exception(error)
+    channel.send(Message(Kind.FAILED, 0, text=f"the renewer failed: {type(error).__name__}: {error}"))
 
 
 class _Renewer:
