@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import typer
 
-COMMANDS = ("run", "status", "inspect", "check", "config", "history", "metrics")
+COMMANDS = ("run", "status", "inspect", "check", "fence", "config", "history", "metrics")
 """Each is a function of the same name in a module of the same name."""
 
 
