@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
     import typer
 
-COMMANDS = ("run", "status", "inspect", "check", "fence", "config", "history", "metrics")
+COMMANDS = (
+    "run",
+    "check",
+    "fence",
+    "status",
+    "inspect",
+    "config",
+    "history",
+    "metrics",
+)
 """Each is a function of the same name in a module of the same name."""
 
 

@@ -33,7 +33,7 @@ _CANCEL = 0.8
 _ANSWER = 15.0
 """Seconds beyond the wait after which a renewer that says nothing is given up."""
 _RELEASE = 5.0
-_ACCOUNT = 0.25
+_ACCOUNT = 0.5
 """Seconds for which the end of a run waits for its record."""
 _RELEASE_WHEN_LOST = 0.5
 
