@@ -46,9 +46,9 @@ def _log(options: Options) -> LogTarget | None:
         raise fault(form, f"{form.origin}: {quoted(str(form.value))} is none of text, json")
     if target.value is None:
         return None
-    from distlock.log_target import log_target
+    from distlock.log_target import is_daemon, log_target
 
     text = str(target.value)
-    if target.file and "/" in text and text.partition(":")[0] not in ("syslog", "journal"):
+    if target.file and not is_daemon(text):
         text = os.path.join(folder_of(target), text)
     return log_target(text, "json" if form.value == "json" else "text", target.origin)

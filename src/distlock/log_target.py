@@ -22,13 +22,18 @@ class LogTarget(NamedTuple):
     format: Format
 
 
+def is_daemon(text: str) -> bool:
+    """Whether it is no file's path."""
+    word, colon, place = text.partition(":")
+    return word in _SOCKETS and (not colon or place.startswith("/"))
+
+
 def log_target(text: str, format: Format, option: str = "--log-to") -> LogTarget:  # noqa: A002 - as the option's name
     """``syslog``, ``journal``, either with ``:SOCKET`` for one at another place, or a file's path; one that is called
     syslog is ./syslog. Raises ConfigurationError for what cannot be written."""
-    word, colon, place = text.partition(":")
-    for kind in ("syslog", "journal"):
-        if word == kind and (not colon or place.startswith("/")):
-            path = place or _SOCKETS[kind]
+    for kind, usual in _SOCKETS.items():
+        if is_daemon(text) and text.startswith(kind):
+            path = text.partition(":")[2] or usual
             try:
                 is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
             except OSError:

@@ -105,14 +105,15 @@ class Supervisor:
         plan, since = self._plan, boottime()
         given_up_at = None if plan.wait is None else boottime() + plan.jitter + plan.wait + _ANSWER
         while True:
-            for message in self._channel.receive():
+            messages = self._channel.receive()
+            for message in messages:
                 if message.kind is Kind.GRANTED:
                     self._granted = Inherited(
                         boottime() - since, boottime(), None if message.first < 0 else message.first
                     )
                     return message
                 if message.kind is Kind.FAILED:
-                    self._await_account()
+                    self._await_account(messages[messages.index(message) :])
                     for text in self._notes:
                         say(text)
                     raise FAILURES[message.first](message.text)
@@ -148,9 +149,10 @@ class Supervisor:
         trouble: str | None = "the renewer was dead" if self._channel.peer_is_gone else "no answer in time"
         until = time.monotonic() + (_RELEASE_WHEN_LOST if end.second else _RELEASE)
         while not self._channel.peer_is_gone and time.monotonic() < until:
-            for message in self._channel.receive():
+            messages = self._channel.receive()
+            for message in messages:
                 if message.kind is Kind.RELEASED:
-                    self._await_account()
+                    self._await_account(messages)
                     return message.text or None
             if not self._channel.peer_is_gone:
                 self._signals.next(min(TICK, until - time.monotonic()))
@@ -158,16 +160,19 @@ class Supervisor:
         self._give_account(end)
         return trouble
 
-    def _await_account(self) -> None:
+    def _await_account(self, received: list[Message]) -> None:
         """The renewer has nothing to do any more but to record the run. It is left alone if that takes long: the job
         is done, and so is the lock."""
         until = time.monotonic() + _ACCOUNT
-        while not self._channel.peer_is_gone and time.monotonic() < until:
-            self._notes += [message.text for message in self._channel.receive() if message.kind is Kind.NOTE]
-            if not self._channel.peer_is_gone:
-                self._signals.next(min(TICK, until - time.monotonic()))
-        if self._channel.peer_is_gone:
-            self._end_renewer()
+        while True:
+            self._notes += [message.text for message in received if message.kind is Kind.NOTE]
+            if self._channel.peer_is_gone:
+                self._end_renewer()
+                return
+            if time.monotonic() >= until:
+                return
+            self._signals.next(min(TICK, until - time.monotonic()))
+            received = self._channel.receive()
 
     def _give_account(self, end: Message) -> None:
         """In the place of a dead renewer."""
