@@ -13,7 +13,7 @@ import typer
 
 from distlock.backends.base import ConfigurationError, DistlockError
 from distlock.environment import inherited
-from distlock.errors import CommandNotExecutable, CommandNotFound, UsageError
+from distlock.errors import CommandNotExecutable, CommandNotFound, StaleToken, UsageError
 from distlock.fence_register import FenceRegister
 from distlock.fence_token import parse_token, token_of
 from distlock.names import parse_name
@@ -22,6 +22,10 @@ from distlock.quoting import quoted
 from distlock.state import state_directory
 from distlock.supervise.command import Command, execute, find_command
 from distlock.supervise.signals import Signals
+
+from .opening import journal_of_this_user
+
+_COUNTING = 0.5
 
 
 def fence(
@@ -56,7 +60,7 @@ def fence(
     number = token_of(os.environ) if token is None else _token(token)
     if not command:
         register = FenceRegister.locked(path, name, mode, lambda: _waiting(name))
-        register.advance(number)
+        _advance(register, number, name)
         register.close()
         return 0
     signals = Signals()
@@ -64,9 +68,22 @@ def fence(
     found = find_command([os.fsencode(word) for word in command], environment)
     signals.restore_in_child()
     register = FenceRegister.locked(path, name, mode, lambda: _waiting(name))
-    register.advance(number)
+    _advance(register, number, name)
     os.set_inheritable(register.descriptor, True)
     raise _become(found, environment)
+
+
+def _advance(register: FenceRegister, token: int, resource: str) -> None:
+    """Raises StaleToken, and counts it for the metrics of this host as far as that can be written."""
+    try:
+        register.advance(token)
+    except StaleToken:
+        register.close()
+        try:
+            journal_of_this_user(busy=_COUNTING).add_refusal(resource)
+        except DistlockError:
+            pass
+        raise
 
 
 def _become(command: Command, environment: dict[bytes, bytes]) -> DistlockError:

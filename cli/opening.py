@@ -36,7 +36,8 @@ def opened(option: str | None, config: str | None, lock: str | None = None) -> I
         backend.close()
 
 
-def journal_of_this_user() -> Journal:
+def journal_of_this_user(busy: float = 2.0) -> Journal:
+    """``busy``: seconds for which another one's writing is waited for."""
     from distlock.journal import FILE, Journal
 
-    return Journal(state_directory() / FILE)
+    return Journal(state_directory() / FILE, busy=busy)
