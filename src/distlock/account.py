@@ -6,6 +6,7 @@ Kept by the renewer. Nothing in here raises, and nothing waits before the lock w
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .event_log import EventLog, Value
     from .log_target import LogTarget
 
+_PREPARE_AFTER = 0.25
 _LOG = 1.0
 """Seconds that the last lines of the log may take."""
 
@@ -192,12 +194,25 @@ class Account:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """In a thread, while the command runs: what close() would have to load."""
+    def prepare_soon(self) -> None:
+        """Load what close() needs, in a thread, of a run that is not over at once: when it waits for the lock or its
+        command runs nobody has to wait for that, when the lock is handed over somebody would."""
         if self._keeping.journal:
+            timer = threading.Timer(_PREPARE_AFTER, self._prepare)
+            timer.daemon = True
+            try:
+                timer.start()
+            except RuntimeError:
+                pass  # no thread to be had
+
+    def _prepare(self) -> None:
+        try:
             from . import journal  # noqa: F401
-        if self._keeping.textfile:
-            from . import metrics, textfile  # noqa: F401
+
+            if self._keeping.textfile:
+                from . import metrics, textfile  # noqa: F401
+        except ImportError:
+            pass  # close() tells
 
     def close(self) -> None:
         """Everything else is over: nobody waits for the lock, and the command has ended."""

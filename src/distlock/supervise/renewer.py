@@ -94,6 +94,7 @@ class _Renewer:
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
 
     def run(self) -> None:
+        self.account.prepare_soon()
         try:
             self._run()
         except Cancelled:
@@ -190,12 +191,8 @@ class _Renewer:
                 self._known = set(self._below_supervisor())
             if not tidied and now >= tidy_at:
                 # It reads a directory, which may be on a server that hangs: not here, where the clock is watched.
-                threading.Thread(target=self._tidy, args=(now,), daemon=True).start()
+                threading.Thread(target=self._lease_file.tidy, args=(now,), daemon=True).start()
                 tidied = True
-
-    def _tidy(self, now: float) -> None:
-        self._lease_file.tidy(now)
-        self.account.prepare()
 
     def _supervisor_died(self, renewal: Renewal) -> None:
         """Its files are closed a moment before its child gets the parent's death signal; only a supervisor that is a
