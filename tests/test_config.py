@@ -12,7 +12,7 @@ import pytest
 from distlock.backends.base import ConfigurationError
 from distlock.config import Config, Layer, load, merged
 from distlock.config_file import ConfigFile, read, read_password
-from distlock.config_keys import Key
+from distlock.config_keys import JOURNAL, METRICS, PROFILE, Key
 
 KEYS = {
     "ttl": Key("duration"),
@@ -396,3 +396,9 @@ assert not heavy, heavy
         for _ in range(5)
     ]
     assert min(times) < 0.015
+
+
+def test_documentation_has_every_key() -> None:
+    text = (Path(__file__).parent.parent / "docs/configuration.md").read_text()
+    for key in (*PROFILE, *METRICS, *JOURNAL):
+        assert f"`{key}`" in text, key

@@ -125,8 +125,8 @@ class _Renewer:
         lease_file.write(self._schedule)
         token = -1 if grant.token is None else grant.token
         self._channel.send(Message(Kind.GRANTED, token, text=lease_file.path))
+        self.account.granted(grant)  # before anything that may be told of renewals
         renewal.start()
-        self.account.granted(grant)
         self._give_back(backend, renewal, self._hold(renewal))
 
     def _acquire_or_clean_up(self, backend: Backend) -> Grant:
