@@ -10,9 +10,14 @@ import pytest
 
 from distlock.account import Account, Inherited, Keeping
 from distlock.backends.base import Busy, ConfigurationError, Grant, LockState, Refused, Unavailable
-from distlock.journal import Journal
+from distlock.journal import Journal, Limits
 from distlock.log_target import LogTarget
 from fakes import FakeClock, a_client, a_grant
+
+
+def test_limits_are_those_of_the_journal() -> None:
+    """Written twice: the supervisor must not load the journal."""
+    assert (Keeping().runs, Keeping().seconds) == Limits()
 
 
 class Told:

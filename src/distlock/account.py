@@ -119,7 +119,8 @@ class Account:
 
     def renewal_failed(self, line: str) -> None:
         self.renewals.failures += 1
-        self.event("renewal failed", token=self._run.token, reason=line)
+        reason = line.partition(": ")[2] or line  # the event's name says what failed
+        self.event("renewal failed", token=self._run.token, reason=reason)
 
     def lost(self, reason: str) -> None:
         if self._run.outcome != "lost":

@@ -90,7 +90,11 @@ def load(option: str | None, run_keys: Callable[[], Keys]) -> Config:
         if file is None:
             raise ConfigurationError(f"{path}: no such configuration file")
         return merged([file], run_keys())
-    files = [file for path in (SITE, user_file()) if path is not None and (file := read(path))]
+    paths = [SITE]
+    # A home that we may not look into is another user's (sudo, setpriv): so would the file be.
+    if (own := user_file()) and os.access(own.parent, os.X_OK, effective_ids=True):
+        paths.append(own)
+    files = [file for path in paths if (file := read(path))]
     return merged(files, run_keys()) if files else Config()
 
 

@@ -176,8 +176,7 @@ def test_what_the_configuration_says_of_it(lab: Lab) -> None:
     assert (done.returncode, b"made from the journal" in done.stderr) == (78, True)
 
 
-def test_a_lease_file_system_that_hangs_keeps_nobody(lab: Lab) -> None:
-    """The journal is a FIFO here: opening it would wait for ever."""
+def test_a_journal_that_is_a_fifo_keeps_nobody(lab: Lab) -> None:
     (lab.folder / "state").mkdir()
     os.mkfifo(lab.folder / "state/journal.db")
     start = time.monotonic()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from processes import Lab, renewer_of, wait_until
+from servers import RedisServer
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
@@ -103,16 +104,23 @@ def test_a_lost_lease(lab: Lab, log: Path, killed: str) -> None:
     assert lost["reason"]
 
 
-def test_a_failed_renewal(lab: Lab, log: Path) -> None:
-    """With the lock's folder away for a moment."""
-    locks = lab.folder / "locks"
-    run = lab.start(*to(log), "--ttl", "6", "job", "sleep", "3")
-    wait_until(lambda: words(log) == ["granted"])
-    locks.chmod(0o777)  # writable by everybody is refused, by whom opens it anew; a holder goes on
-    locks.chmod(0o700)
-    assert run.wait(30) == 0
-    assert words(log)[0] == "granted"
-    assert words(log)[-1] == "released"
+def test_a_failed_renewal(lab: Lab, log: Path, tmp_path: Path) -> None:
+    """Of a server that stands still for a while."""
+    with RedisServer(tmp_path / "redis").running() as server:
+        run = lab.start(*to(log), "-b", server.url, "--ttl", "9", "job", "sh", "-c", "read -r line <go")
+        os.mkfifo(lab.folder / "go")
+        wait_until(lambda: words(log) == ["granted"])
+        server.freeze()
+        try:
+            wait_until(lambda: "renewal failed" in words(log))
+        finally:
+            server.thaw()
+        (lab.folder / "go").write_text("x\n")
+        assert run.wait(30) in (0, 1, 2)
+    told = words(log)
+    assert (told[0], told[-1]) == ("granted", "released")
+    assert set(told[1:-1]) == {"renewal failed"}
+    assert server.place in str(events(log)[1]["reason"])
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
