@@ -26,13 +26,10 @@ CREATE TABLE lock (
     user      TEXT    NOT NULL DEFAULT '',
     command   TEXT    NOT NULL DEFAULT '',
     label     TEXT,
-    since     REAL    NOT NULL DEFAULT 0    -- Unix time, shown and never compared
-);
-
--- The last run that succeeded: no row, or one.
-CREATE TABLE success (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    at REAL    NOT NULL -- when it started, Unix time: the one wall clock that is compared, for days and not for leases
+    since     REAL    NOT NULL DEFAULT 0,   -- Unix time, shown and never compared
+    succeeded REAL                          -- Unix time at which the last run that succeeded started: the one wall
+                                            --   clock that is compared, for days. Here, so that a release on a full
+                                            --   disk needs no page more
 );
 
 -- The queue, in the order of its tickets. A row counts while its byte 2**40 + ticket is locked; a dead waiter's byte

@@ -93,12 +93,12 @@ def write_free(sql: sqlite3.Connection, host: Host, now: float) -> None:
 
 
 def write_success(sql: sqlite3.Connection, at: float) -> None:
-    sql.execute("INSERT OR REPLACE INTO success (id, at) VALUES (1, ?)", (at,))
+    sql.execute("UPDATE lock SET succeeded = ?", (at,))
 
 
 def read_success(sql: sqlite3.Connection) -> Success | None:
-    row = sql.execute("SELECT at FROM success").fetchone()
-    return None if row is None else Success(row[0], time.time() - row[0])
+    (at,) = sql.execute("SELECT succeeded FROM lock").fetchone()
+    return None if at is None else Success(at, time.time() - at)
 
 
 def _columns(client: Client) -> tuple[object, ...]:

@@ -7,10 +7,11 @@
 
 local value = lock_value()
 if value == ARGV[1] then
-  if ARGV[3] then
-    redis.call('SET', KEYS[6], LAYOUT .. ':' .. whole(server_time() - ARGV[3]), 'PX', ARGV[4])
-  end
   redis.call('DEL', KEYS[1], KEYS[3])
+  if ARGV[3] then
+    -- Behind the release, and allowed to fail: a server that is out of memory refuses it.
+    redis.pcall('SET', KEYS[6], LAYOUT .. ':' .. whole(server_time() - ARGV[3]), 'PX', ARGV[4])
+  end
   value = false
 end
 drop(ARGV[1])

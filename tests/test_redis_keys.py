@@ -70,6 +70,16 @@ def test_no_key_without_an_expiry_but_the_token(
     assert keys(server) == {token_key("n"): -1, token_key("m"): -1}
 
 
+def test_a_server_out_of_memory_gives_the_lock_back_all_the_same(server: RedisServer, backend: RedisBackend) -> None:
+    held = take(backend, "n")
+    server.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        backend.release(held, 5.0, ran_for=1.0)
+        assert not backend.inspect("n", 5.0).held
+    finally:
+        server.command("CONFIG", "SET", "maxmemory", 0)
+
+
 def test_a_success_is_kept_for_more_than_a_year_and_not_for_ever(server: RedisServer, backend: RedisBackend) -> None:
     backend.release(take(backend, "n"), 5.0, ran_for=100.0)
     found = keys(server)
