@@ -13,7 +13,6 @@ from distlock.errors import UsageError
 from distlock.quoting import quoted
 from distlock.requirement import CLASSES, refuse_embedded_default
 from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
-from distlock.supervise.tree import children
 
 from .keeping_of_run import keeping_of
 from .settings import fault
@@ -22,12 +21,19 @@ if TYPE_CHECKING:
     from distlock.backend_choice import Chosen
     from distlock.config import Config, Setting
     from distlock.supervise.command import Command
+    from distlock.supervise.launch import Launch
 
     from .settings import Options
 
 
 def plan_of(
-    options: Options, lock: str, command: Command, environment: dict[bytes, bytes], backend: Chosen, config: Config
+    options: Options,
+    lock: str,
+    command: Command,
+    environment: dict[bytes, bytes],
+    backend: Chosen,
+    launch: Launch,
+    config: Config,
 ) -> Plan:
     """Raises UsageError, ConfigurationError, and Refused when nobody chose the backend of a correctness lock."""
     ttl = _ttl(options)
@@ -35,7 +41,7 @@ def plan_of(
     verbosity = _verbosity(options)
     return Plan(
         name=lock,
-        owner=os.urandom(16).hex(),
+        owner=launch.owner,
         command=command,
         caller_environment=environment,
         backend=backend.url,
@@ -53,7 +59,7 @@ def plan_of(
         descendants=_descendants(options.get("descendants")),
         verbosity=verbosity,
         keeping=keeping_of(config, options),
-        strangers=frozenset(children(os.getpid())),
+        strangers=launch.strangers,
     )
 
 

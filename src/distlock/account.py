@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from .backends.base import Busy, ConfigurationError, DistlockError, Refused, Unavailable
+from .backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Unavailable
 from .deadline import hard_deadline
 from .measures import Renewals, Run
 from .state import state_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .backends.base import Grant, LockState
     from .event_log import EventLog, Value
@@ -35,6 +35,17 @@ class Keeping(NamedTuple):
     runs: int = 10_000
     seconds: float = 90 * 86400.0
     textfile: str | None = None
+
+    def plain(self) -> tuple[object, ...]:
+        """For a process of the same interpreter."""
+        return (self.log and tuple(self.log), *self[1:])
+
+    @classmethod
+    def of_plain(cls, plain: Sequence[Any]) -> Self:
+        from .log_target import LogTarget
+
+        log, *others = plain
+        return cls(log and LogTarget(*log), *others)
 
 
 class Inherited(NamedTuple):
@@ -164,6 +175,9 @@ class Account:
     def not_had(self, error: BaseException | None) -> None:
         """The end of a run without a grant; None: a signal ended the waiting."""
         if self._run.granted_at is not None:
+            if isinstance(error, LeaseLost):
+                self.lost(str(error))
+                return
             self._run = self._run._replace(outcome="error", held=self._clock() - self._granted, reason=str(error))
             return
         kinds = (

@@ -16,16 +16,15 @@ from .naming import name_process
 from .wire import LOWEST_DESCRIPTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .plan import Plan
     from .signals import Signals
-    from .wire import Channel
 
 _ACCOUNTING = 5.0
 
 
-def detach(channel: Channel, signals: Signals, keep_stderr: bool) -> int:
+def detach(ours: Sequence[int], signals: Signals) -> int:
     """A session of its own, nothing of the caller's. Gives a descriptor of the caller's stderr for last words; what
     libraries write to theirs is not for the user."""
     os.setsid()
@@ -36,10 +35,10 @@ def detach(channel: Channel, signals: Signals, keep_stderr: bool) -> int:
     except OSError:
         stderr = -1  # closed by the caller
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for standard in (0, 1) if keep_stderr else (0, 1, 2):
+    for standard in (0, 1, 2):
         os.dup2(null, standard)
     # The caller's other descriptors are not ours to keep open: somebody may wait for their end of file.
-    kept = sorted({*channel.descriptors, stderr} - {-1})
+    kept = sorted({*ours, stderr} - {-1})
     for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(low + 1, high)
     return stderr
