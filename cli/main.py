@@ -24,6 +24,8 @@ COMMANDS = (
     "release",
     "drill",
     "config",
+    "history",
+    "metrics",
 )
 """Each is a function of the same name in a module of the same name."""
 
