@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import select
 import signal
 import threading
@@ -20,38 +19,26 @@ from typing import NoReturn
 
 from ..backend_url import masked, password
 from ..backends import open_backend
-from ..backends.base import (
-    Backend,
-    Client,
-    DistlockError,
-    Environment,
-    Grant,
-    LockState,
-    Request,
-    Unavailable,
-)
+from ..backends.base import Backend, DistlockError, Environment, Grant, LockState
 from ..clock import boottime
 from ..environment import outer_owners
 from ..errors import Cancelled
+from ..keeping import Wanted, acquire, give_back
 from ..leasefile import KeptLeaseFile
 from ..notices import cannot_kill, say_if_ready
 from ..renewal import Renewal, Schedule
-from ..requirement import check_class
-from ..session import Acquisition, Waiting, describe
+from ..session import describe
 from ..state import state_directory
 from . import tree
 from .cgroup import ControlGroup
 from .naming import name_process
 from .plan import Plan
 from .signals import Signals
-from .wire import FAILURES, LOWEST_DESCRIPTOR, Channel, Kind, Message, SharedDeadline
+from .wire import LOWEST_DESCRIPTOR, Channel, Kind, Message, SharedDeadline, failure
 
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
 _LATER_THAN_SUPERVISOR = 0.03
-_RELEASE = 3.0
-"""Seconds for giving the lease back: the supervisor waits for little more."""
-_REQUEST = 3.0
 _STUBBORN_AFTER = 1.0
 
 
@@ -63,8 +50,7 @@ def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline,
     except Cancelled:
         pass
     except DistlockError as error:
-        place = next((i for i, kind in enumerate(FAILURES) if type(error) is kind), 0)
-        channel.send(Message(Kind.FAILED, place, text=str(error)))
+        channel.send(failure(error))
     except BaseException as error:  # noqa: BLE001 - a process that must tell its end
         if plan.verbosity >= 2:
             traceback.print_exc()
@@ -144,34 +130,24 @@ class _Renewer:
 
     def _acquire(self, backend: Backend) -> Grant:
         plan = self._plan
-        client = Client(
+        wanted = Wanted(
+            name=plan.name,
             owner=plan.owner,
-            host=os.uname().nodename,
+            ttl=plan.ttl,
             pid=self._supervisor,
-            user=_user(),
             command=os.fsdecode(plan.command.words[0]),
             label=plan.label,
-            since=time.time(),
+            require=plan.require,
+            backend_shown=masked(plan.backend),
+            wait=plan.wait,
+            jitter=plan.jitter,
+            explain=plan.explain_conflict,
+            outer_owners=outer_owners(plan.caller_environment),
         )
-        waiting = Waiting(plan.wait, plan.jitter, outer_owners(plan.caller_environment))
         on_waiting: Callable[[LockState], None] | None = None
         if plan.verbosity >= 1:
             on_waiting = lambda state: self._note(1, f"waiting: {describe(state)}")  # noqa: E731
-        required = plan.require
-        qualify: Callable[[], None] | None = None
-        if required:
-            qualify = lambda: check_class(backend, masked(plan.backend), required, _REQUEST)  # noqa: E731
-        request = Request(plan.name, plan.ttl, client)
-        return Acquisition(
-            backend,
-            request,
-            waiting,
-            self._channel.reading,
-            boottime,
-            qualify=qualify,
-            explain=plan.explain_conflict,
-            on_waiting=on_waiting,
-        ).run()
+        return acquire(backend, wanted, self._channel.reading, on_waiting)
 
     def _hold(self, renewal: Renewal) -> None:
         """Until the supervisor says that the child has ended, or is dead, or all must be killed."""
@@ -218,18 +194,7 @@ class _Renewer:
             time.sleep(0.001)
 
     def _give_back(self, backend: Backend, renewal: Renewal) -> None:
-        """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
-        find one that is no more."""
-        quiet = renewal.stop(_RELEASE)  # a renewal under way would write the file again
-        self._lease_file.remove()
-        trouble = ""
-        if not renewal.lost:
-            try:
-                if not quiet:
-                    raise Unavailable("a renewal is still unanswered")
-                backend.release(renewal.grant, _RELEASE)
-            except DistlockError as error:
-                trouble = str(error)
+        trouble = give_back(backend, renewal, before=self._lease_file.remove)
         self._channel.send(Message(Kind.RELEASED, int(not trouble), text=trouble))
 
     # -- told by the renewing thread ---------------------------------------------------------------------------------
@@ -285,10 +250,3 @@ class _Renewer:
                     say_if_ready(cannot_kill([process.pid for process in living]), self._stderr)
         renewal.survivors = False
         self._child_started = False
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

@@ -1,6 +1,7 @@
 """What the supervisor and the renewer say to each other.
 
-Two pipes carry the few messages of a run; end of file on one means that its writer is dead. The deadline does not go
+Two pipes (one socket, where the supervisor is a program that uses the library) carry the few messages of a run; end of
+file on one means that its writer is dead. The deadline does not go
 through a pipe: a supervisor that was stopped for an hour would find a full pipe and an old deadline in it. It lies in
 a shared page, written by the renewer, read by the supervisor whenever it looks at the clock.
 """
@@ -56,6 +57,12 @@ def encode(message: Message) -> bytes:
     return _HEAD.pack(len(text), message.kind, message.first, message.second) + text
 
 
+def failure(error: DistlockError) -> Message:
+    """The message that makes the other end raise it."""
+    place = next((i for i, kind in enumerate(FAILURES) if type(error) is kind), 0)
+    return Message(Kind.FAILED, place, text=str(error))
+
+
 class Decoder:
     """Bytes as they come out of a pipe, in any pieces, to messages."""
 
@@ -91,9 +98,12 @@ class Channel:
         """Give the message to the other end. It is dropped if the other end is dead or has not read 64 KiB of them;
         nothing of a lease depends on a message."""
         try:
-            os.write(self._writing, encode(message))
-        except (BrokenPipeError, BlockingIOError):
+            self._write(encode(message))
+        except (ConnectionError, BlockingIOError):
             pass
+
+    def _write(self, data: bytes) -> None:
+        os.write(self._writing, data)
 
     def receive(self) -> list[Message]:
         """What has come. Sets ``peer_is_gone`` at end of file."""
@@ -103,6 +113,8 @@ class Channel:
                 data = os.read(self.reading, 65536)
             except BlockingIOError:
                 break
+            except ConnectionResetError:  # a socket says so if the other end has died without reading all
+                data = b""
             if not data:
                 self.peer_is_gone = True
             messages += self._decoder.feed(data)
@@ -138,9 +150,11 @@ class SharedDeadline:
     lock held by a stopped process would stop the other one.
     """
 
-    def __init__(self) -> None:
-        self._cell = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d")
-        self.set(float("-inf"))
+    def __init__(self, descriptor: int = -1) -> None:
+        """On an open file for a process that is not forked; whoever makes the file calls ``set`` first."""
+        self._cell = memoryview(mmap.mmap(descriptor, mmap.PAGESIZE)).cast("d")
+        if descriptor < 0:
+            self.set(float("-inf"))
 
     def set(self, instant: float) -> None:
         self._cell[0] = instant

@@ -1,0 +1,163 @@
+"""``distlock.hold``: a context in which this process holds a lock."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from types import TracebackType
+
+from ..backend_url import chosen_backend, is_named, masked, password
+from ..backends import scheme_of
+from ..backends.base import LeaseLost, Safety, Unavailable
+from ..clock import boottime
+from ..deadline import SHORTEST_TTL, default_grace
+from ..durations import MAX_SECONDS
+from ..environment import outer_owners
+from ..errors import InternalError, UsageError
+from ..keeping import Wanted
+from ..names import check_name
+from ..quoting import quoted
+from ..requirement import CLASSES, refuse_embedded_default
+from ..supervise.wire import FAILURES, Kind, Message
+from .lease import Lease
+from .order import Order
+from .process import RenewerProcess
+from .watch import Watch
+
+_CANCEL = 0.8
+"""Seconds for the renewer to leave the queue."""
+_ANSWER = 15.0
+"""Seconds beyond the wait after which a renewer that says nothing is given up."""
+_inside: ContextVar[tuple[str, ...]] = ContextVar("distlock_inside", default=())
+"""Owner ids of the contexts around this code, which it would wait for in vain."""
+
+
+def hold(
+    name: str,
+    *,
+    ttl: float = 30.0,
+    wait: float | None = None,
+    nonblock: bool = False,
+    backend: str | None = None,
+    require: Safety | None = None,
+    label: str | None = None,
+) -> Hold:
+    """A context that holds the lock ``name`` and gives a Lease.
+
+    A process beside this one renews the lease each third of ``ttl`` (seconds, 3 at least). Leaving the context gives
+    the lock back; so does the end of this process, also by SIGKILL.
+
+    The body runs only if the lock was had. Otherwise entering raises Busy (not had within ``wait`` seconds, or at once
+    with ``nonblock``; without either it waits without limit), Unavailable, Refused (login, or a backend below
+    ``require``) or ConfigurationError. Arguments that cannot be meant raise UsageError, here. All are DistlockErrors.
+
+    NOTHING IS STOPPED when the lease is lost: a thread can be told, not killed. ``lease.lost`` and
+    ``lease.checkpoint()`` tell, and it is for the body to ask, before each side effect. A loss that nobody has asked
+    about is raised as LeaseLost when the body has ended. Where the work is a command, ``distlock run`` stops it.
+
+    ``backend``: a URL; else DISTLOCK_BACKEND, else ``local:``. ``label``: free text shown to whoever waits.
+    """
+    if sys.platform != "linux":
+        raise UsageError(f"distlock runs on Linux; this is {sys.platform}")
+    if not isinstance(name, str):
+        raise UsageError(f"a lock's name is a text, not {type(name).__name__}")
+    url = chosen_backend(backend)
+    scheme_of(url)
+    if require is not None and require not in CLASSES:
+        raise UsageError(f"require={require!r} is none of {', '.join(CLASSES)}")
+    if require == "correctness" and not is_named(backend):
+        refuse_embedded_default()
+    ttl = _seconds("ttl", ttl)
+    if ttl < SHORTEST_TTL:
+        raise UsageError(f"ttl={ttl:g} is too short: below {SHORTEST_TTL:g}s an ordinary pause looks like a death")
+    limit = None if wait is None else _seconds("wait", wait)
+    if nonblock and limit:
+        raise UsageError(f"nonblock and wait={limit:g} contradict each other")
+    wanted = Wanted(
+        name=check_name(name),
+        owner=os.urandom(16).hex(),
+        ttl=ttl,
+        pid=os.getpid(),
+        command=next(iter(sys.argv), "") or "python",
+        label=label,
+        require=require,
+        backend_shown=masked(url),
+        wait=0.0 if nonblock else limit,
+        jitter=0.0,
+        explain=True,
+        outer_owners=(),
+    )
+    return Hold(Order(wanted, url, password(), default_grace(ttl)))
+
+
+class Hold(AbstractContextManager[Lease]):
+    """What ``hold`` returns: entered once."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._entered = False
+        self._renewer: RenewerProcess | None = None
+        self._watch: Watch | None = None
+
+    def __enter__(self) -> Lease:
+        if self._entered:
+            raise RuntimeError("this hold was entered before; each with statement needs a hold() of its own")
+        self._entered = True
+        wanted = self._order.wanted._replace(pid=os.getpid(), outer_owners=outer_owners(os.environb) + _inside.get())
+        self._renewer = renewer = RenewerProcess(self._order._replace(wanted=wanted))
+        try:
+            granted = _await_grant(renewer, wanted.wait)
+            self._watch = watch = Watch(renewer, boottime)
+            token = None if granted.first < 0 else granted.first
+            _inside.set((*_inside.get(), wanted.owner))
+            return Lease(wanted.name, wanted.owner, token, wanted.ttl, watch)
+        except BaseException:
+            self._renewer = None
+            renewer.release(_CANCEL)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._watch is None or self._renewer is None or self._watch.is_forked:
+            return
+        wanted = self._order.wanted
+        _inside.set(tuple(owner for owner in _inside.get() if owner != wanted.owner))
+        renewer, self._renewer = self._renewer, None
+        broken = self._watch.end()
+        trouble = renewer.release()
+        if broken is not None:
+            loss = f"{quoted(wanted.name)}: lease lost: {broken}"
+            if error is not None:
+                error.add_note(f"distlock: {loss}")
+            elif not self._watch.seen:
+                raise LeaseLost(f"{loss}; nobody was stopped, and the body has not asked")
+        elif trouble:
+            logging.getLogger("distlock").warning(
+                "%s: the lock could not be released (%s); it ends with its lease", quoted(wanted.name), trouble
+            )
+
+
+def _await_grant(renewer: RenewerProcess, wait: float | None) -> Message:
+    """The message of the grant; raises what prevented it."""
+    until = None if wait is None else boottime() + wait + _ANSWER
+    while True:
+        gone = renewer.is_gone()
+        for message in renewer.messages():
+            if message.kind is Kind.GRANTED:
+                return message
+            if message.kind is Kind.FAILED:
+                raise FAILURES[message.first](message.text)
+        if gone:
+            raise InternalError("the renewer ended before it got the lock")
+        left = None if until is None else until - boottime()
+        if left is not None and left <= 0:
+            raise Unavailable("the renewer does not answer")
+        renewer.await_news(left)
+
+
+def _seconds(argument: str, value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_SECONDS:
+        return float(value)
+    raise UsageError(f"{argument}={value!r} is not a number of seconds")

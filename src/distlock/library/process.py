@@ -1,0 +1,194 @@
+"""The renewer as its host sees it: started, listened to, ended.
+
+The host is somebody else's program: it may have threads, may reap every child there is, ignore SIGCHLD, fork, and die
+of SIGPIPE. So the renewer is started without a fork in Python, known by a pidfd, and talked to by a socket that raises
+no signal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+
+from ..backends.base import ConfigurationError, Unavailable
+from ..clock import boottime
+from ..errors import InternalError
+from ..supervise.signals import FORWARDED, JOB_CONTROL
+from ..supervise.wire import LOWEST_DESCRIPTOR, Channel, Kind, Message, SharedDeadline
+from .order import HOST, LINE, PAGE, Order
+
+_PATH = "_DISTLOCK_PATH"
+_BOOT = (
+    f"import os, sys; sys.path += [p for p in os.environ.pop('{_PATH}').split('\\n') if p not in sys.path]; "
+    "from distlock.library.renewer import main; main()"
+)
+_RELEASE = 5.0
+"""Seconds for the renewer to give the lease back; then it is killed."""
+_START = 10.0
+
+
+class _Line(Channel):
+    def __init__(self, end: socket.socket) -> None:
+        super().__init__(end.fileno(), end.fileno())
+        self._end = end
+
+    def _write(self, data: bytes) -> None:
+        self._end.send(data, socket.MSG_NOSIGNAL)
+
+    def close(self) -> None:
+        self._end.close()
+
+
+class RenewerProcess:
+    """Once nothing refers to it any more, its socket is closed, and the renewer gives the lease back and ends."""
+
+    def __init__(self, order: Order) -> None:
+        """Raises ConfigurationError, InternalError, Unavailable."""
+        end, others = socket.socketpair()
+        page = os.memfd_create("distlock-deadline")
+        try:
+            os.ftruncate(page, mmap.PAGESIZE)
+            self._deadline = SharedDeadline(page)
+            self._deadline.set(float("-inf"))
+            self.pid = _spawn(others.fileno(), page)
+            self._pidfd = _Pidfd(self.pid)
+        except OSError as error:
+            raise InternalError(f"the renewer could not be started: {error}") from error
+        finally:
+            os.close(page)
+            others.close()
+        try:
+            end.settimeout(_START)
+            end.sendall(order.encode(), socket.MSG_NOSIGNAL)
+        except TimeoutError:
+            self.kill()
+            raise Unavailable("the renewer does not answer") from None
+        except ConnectionError:
+            pass  # it is dead, as whoever asks will find out
+        self._line = _Line(end)
+        self._look = select.poll()
+        self._look.register(end.fileno(), select.POLLIN)
+        self._look.register(self._pidfd.number, select.POLLIN)
+
+    def hard(self) -> float:
+        """The hard deadline as the renewer has it now."""
+        return self._deadline.get()
+
+    def is_gone(self) -> bool:
+        """Asked BEFORE the messages are read: its last words may come in between."""
+        return self._line.peer_is_gone or _is_readable(self._pidfd.number)
+
+    def messages(self) -> list[Message]:
+        try:
+            return self._line.receive()
+        except OSError:  # the host has closed descriptors that are not its own
+            self._line.peer_is_gone = True
+            return []
+
+    def await_news(self, seconds: float | None) -> None:
+        """Until there may be a message or the renewer is gone."""
+        self._look.poll(None if seconds is None else max(0.0, seconds) * 1000)
+
+    def release(self, seconds: float = _RELEASE) -> str:
+        """Let it give back what it has, or leave the queue, and end. Why that failed, or ""."""
+        try:
+            trouble = self._await_release(boottime() + seconds)
+        finally:
+            with suppress(OSError):
+                self._line.close()  # after an interrupt it sees the end of file, and does the same unattended
+        self.kill()
+        return trouble
+
+    def _await_release(self, until: float) -> str:
+        with suppress(OSError):
+            self._line.send(Message(Kind.RELEASE))
+        while (left := until - boottime()) > 0:
+            gone = self.is_gone()
+            for message in self.messages():
+                if message.kind is Kind.RELEASED:
+                    return message.text
+            if gone:
+                return "the renewer was dead"
+            self.await_news(left)
+        return "no answer in time"
+
+    def kill(self) -> None:
+        """Nothing happens to one that has ended, whoever has reaped it."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd.number, signal.SIGKILL)
+        self._pidfd.reap()
+
+
+class _Pidfd:
+    """A child. Closed once it has been reaped: a process that was left alone would stay a zombie for as long as the
+    host lives."""
+
+    def __init__(self, pid: int) -> None:
+        self.number = os.pidfd_open(pid)
+
+    def reap(self, options: int = 0) -> bool:
+        try:
+            return os.waitid(os.P_PIDFD, self.number, os.WEXITED | options) is not None
+        except ChildProcessError:  # somebody else has, or it is another process's child
+            return True
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            if self.reap(os.WNOHANG):
+                os.close(self.number)
+            else:
+                _left_alone.append(self)
+
+
+_left_alone: list[_Pidfd] = []
+"""Renewers that nobody waits for: they end by themselves."""
+
+
+def _is_readable(descriptor: int) -> bool:
+    look = select.poll()
+    look.register(descriptor, select.POLLIN)
+    return bool(look.poll(0))
+
+
+def _spawn(line: int, page: int) -> int:
+    """By vfork and exec in C, which harms no thread of the host."""
+    _left_alone.clear()  # those that have ended are reaped, the others come back
+    itself = os.pidfd_open(os.getpid())
+    given = {LINE: line, PAGE: page, HOST: itself}
+    high: list[int] = []
+    try:
+        # Above the numbers they get, so that none is overwritten before it is copied.
+        high += [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for number in given.values()]
+        return os.posix_spawn(
+            _interpreter(),
+            [_interpreter(), *_flags(), "-c", _BOOT],
+            {**os.environ, _PATH: "\n".join(os.path.abspath(path) for path in sys.path)},
+            file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in zip(high, given, strict=True)],
+            setsigmask=FORWARDED | JOB_CONTROL,
+        )
+    finally:
+        for number in (*high, itself):
+            os.close(number)
+
+
+def _interpreter() -> str:
+    """Where Python is embedded, sys.executable is the program that embeds it, or nothing."""
+    names = (sys.executable, *(f"{prefix}/bin/python3" for prefix in (sys.exec_prefix, sys.base_exec_prefix)))
+    for path in names:
+        if path and os.path.basename(path).startswith("python") and os.access(path, os.X_OK):
+            return path
+    raise ConfigurationError(f"no Python interpreter for the renewer: {names[1]} does not exist")
+
+
+def _flags() -> list[str]:
+    """The folder that the host was started in is no place for modules (-P); what the host does not read, the renewer
+    does not either."""
+    if sys.flags.isolated:
+        return ["-I"]
+    return ["-P", *(["-E"] if sys.flags.ignore_environment else []), *(["-s"] if sys.flags.no_user_site else [])]
