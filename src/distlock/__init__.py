@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from .library.lease import Lost as Lost
 else:
     _HOME = {
-        "Busy": "backends.base",
-        "ConfigurationError": "backends.base",
-        "DistlockError": "backends.base",
-        "Hold": "library.hold",
-        "InternalError": "errors",
-        "Lease": "library.lease",
-        "LeaseExpiring": "errors",
-        "LeaseLost": "backends.base",
-        "Lost": "library.lease",
-        "Refused": "backends.base",
-        "Unavailable": "backends.base",
-        "UsageError": "errors",
-        "hold": "library.hold",
+        "Busy": "distlock.backends.base",
+        "ConfigurationError": "distlock.backends.base",
+        "DistlockError": "distlock.backends.base",
+        "Hold": "distlock.library.hold",
+        "InternalError": "distlock.errors",
+        "Lease": "distlock.library.lease",
+        "LeaseExpiring": "distlock.errors",
+        "LeaseLost": "distlock.backends.base",
+        "Lost": "distlock.library.lease",
+        "Refused": "distlock.backends.base",
+        "Unavailable": "distlock.backends.base",
+        "UsageError": "distlock.errors",
+        "hold": "distlock.library.hold",
     }
 
     def __getattr__(name):
@@ -41,7 +41,7 @@ else:
             raise AttributeError(f"module 'distlock' has no attribute {name!r}")
         from importlib import import_module
 
-        globals()[name] = found = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = found = getattr(import_module(_HOME[name]), name)
         return found
 
     def __dir__():
