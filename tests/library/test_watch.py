@@ -195,6 +195,27 @@ def test_given_back(lease: Lease, watch: Watch, clock: FakeClock) -> None:
     assert not lease.lost.wait()
 
 
+@pytest.mark.parametrize("at", ["messages", "hard"])
+def test_given_back_while_a_thread_looks(
+    lease: Lease, watch: Watch, renewer: ScriptedRenewer, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is no loss: the thread has asked already whether the lease has ended, and was slow to go on."""
+
+    def end() -> float:
+        monkeypatch.undo()
+        assert watch.end() is None
+        renewer.dead, renewer.deadline = True, float("-inf")
+        return float("-inf")
+
+    if at == "hard":
+        monkeypatch.setattr(renewer, "hard", end)
+        assert not lease.lost.is_set()
+    else:
+        monkeypatch.setattr(watch, "_listen", end)
+        assert not lease.lost.is_set()
+    assert not lease.lost.is_set()
+
+
 def test_lost_before_it_was_given_back(lease: Lease, watch: Watch, clock: FakeClock) -> None:
     clock.now = HARD
     assert watch.end() == "it could not be renewed in time"

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from typing import ClassVar
 
 from ..backends.base import ConfigurationError, Unavailable
 from ..clock import boottime
@@ -102,6 +103,7 @@ class RenewerProcess:
         finally:
             with suppress(OSError):
                 self._line.close()  # after an interrupt it sees the end of file, and does the same unattended
+            self._deadline = SharedDeadline()  # lets go of the file, though somebody may refer to us for long
         self.kill()
         return trouble
 
@@ -120,34 +122,51 @@ class RenewerProcess:
 
     def kill(self) -> None:
         """Nothing happens to one that has ended, whoever has reaped it."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd.number, signal.SIGKILL)
-        self._pidfd.reap()
+        if not self._pidfd.reap(os.WNOHANG):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd.number, signal.SIGKILL)
+            self._pidfd.reap()
 
 
 class _Pidfd:
-    """A child. Closed once it has been reaped: a process that was left alone would stay a zombie for as long as the
-    host lives."""
+    """A child. The descriptor is open until the child is reaped: a renewer that was left alone would stay a zombie for
+    as long as the host lives."""
+
+    _left_alone: ClassVar[list[int]] = []
 
     def __init__(self, pid: int) -> None:
         self.number = os.pidfd_open(pid)
 
     def reap(self, options: int = 0) -> bool:
-        try:
-            return os.waitid(os.P_PIDFD, self.number, os.WEXITED | options) is not None
-        except ChildProcessError:  # somebody else has, or it is another process's child
-            return True
+        """Whether it has ended and is reaped."""
+        if self.number >= 0 and not _reap(self.number, options):
+            return False
+        self.number = -1
+        return True
 
     def __del__(self) -> None:
-        if hasattr(self, "number"):
-            if self.reap(os.WNOHANG):
-                os.close(self.number)
-            else:
-                _left_alone.append(self)
+        if not self.reap(os.WNOHANG):
+            self._left_alone.append(self.number)
+
+    @classmethod
+    def reap_left_alone(cls) -> None:
+        waited = []
+        while cls._left_alone:
+            with suppress(IndexError):  # another thread was faster
+                number = cls._left_alone.pop()
+                if not _reap(number, os.WNOHANG):
+                    waited.append(number)
+        cls._left_alone += waited
 
 
-_left_alone: list[_Pidfd] = []
-"""Renewers that nobody waits for: they end by themselves."""
+def _reap(pidfd: int, options: int) -> bool:
+    try:
+        if os.waitid(os.P_PIDFD, pidfd, os.WEXITED | options) is None:
+            return False
+    except ChildProcessError:
+        pass  # somebody else has, or it is another process's child
+    os.close(pidfd)
+    return True
 
 
 def _is_readable(descriptor: int) -> bool:
@@ -158,7 +177,7 @@ def _is_readable(descriptor: int) -> bool:
 
 def _spawn(line: int, page: int) -> int:
     """By vfork and exec in C, which harms no thread of the host."""
-    _left_alone.clear()  # those that have ended are reaped, the others come back
+    _Pidfd.reap_left_alone()
     itself = os.pidfd_open(os.getpid())
     given = {LINE: line, PAGE: page, HOST: itself}
     high: list[int] = []

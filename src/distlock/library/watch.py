@@ -77,13 +77,14 @@ class Watch:
         return True
 
     def end(self) -> str | None:
-        """Nobody listens to the renewer any more after this. Why the lease was not exclusive to the end, or None: a
-        renewer that died just now has harmed nobody."""
+        """Nobody listens to the renewer any more after this: a thread that did would take the renewer's end for a loss,
+        and the answer to the release away. Why the lease was not exclusive to the end, or None: a renewer that died
+        just now has harmed nobody."""
         if not self._ended:
             self._ask()
             self._ended = True
             with self._listening:
-                pass  # a thread that is reading now would take the answer to the release away
+                pass  # whoever listens now is done; who comes later looks at _ended first
         return self._broken()
 
     def _broken(self) -> str | None:
@@ -93,12 +94,14 @@ class Watch:
         self._listen()
         if self._clock() >= self._renewer.hard():
             self._listen()  # what the renewer says before it withdraws the deadline
-            self._late = True
+            self._late = self._late or not self._ended
 
     def _listen(self) -> None:
         """If somebody listens already, another thread or this one below a signal handler, the clock will do."""
         if self._listening.acquire(blocking=False):
             try:
+                if self._ended:
+                    return
                 self._dead = self._dead or self._renewer.is_gone()
                 for message in self._renewer.messages():
                     if message.kind is Kind.LOST:
