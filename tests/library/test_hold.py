@@ -147,6 +147,32 @@ def test_threads_wait_for_each_other(lab: Lab) -> None:
     assert len(tokens) == len(set(tokens)) == 4
 
 
+def test_one_lease_in_many_threads(lab: Lab) -> None:
+    """They ask and wait while it is held, and while it is given back."""
+    failed: list[BaseException] = []
+    answers: list[bool] = []
+
+    def ask(lease: distlock.Lease) -> None:
+        try:
+            while not lease.lost.wait(0.001) and lease.remaining() > 0:
+                lease.checkpoint(need=0)
+        except distlock.LeaseExpiring as error:
+            assert "was given back" in str(error)
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failed.append(error)
+        answers.append(lease.lost.wait())
+
+    with distlock.hold(lab.job) as lease:
+        threads = [threading.Thread(target=ask, args=(lease,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+    for thread in threads:
+        thread.join(10)
+    assert failed == []
+    assert answers == [False] * 6
+
+
 def test_two_locks_at_once(lab: Lab) -> None:
     with distlock.hold(lab.job) as one, distlock.hold(f"{lab.job}/other") as two:
         assert one.owner != two.owner

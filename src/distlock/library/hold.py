@@ -29,10 +29,22 @@ from .watch import Watch
 
 _CANCEL = 0.8
 """Seconds for the renewer to leave the queue."""
+_RELEASE = 5.0
+_RELEASE_WHEN_LOST = 0.5
 _ANSWER = 15.0
 """Seconds beyond the wait after which a renewer that says nothing is given up."""
-_inside: ContextVar[tuple[str, ...]] = ContextVar("distlock_inside", default=())
-"""Owner ids of the contexts around this code, which it would wait for in vain."""
+
+
+class _Mark:
+    """One context around this code; ``owner`` is empty once it has been left."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+
+_inside: ContextVar[tuple[_Mark, ...]] = ContextVar("distlock_inside", default=())
+"""What this code would wait for in vain. A context may be left by another thread than the one that entered it, so marks
+are cleared and not taken off."""
 
 
 def hold(
@@ -101,18 +113,22 @@ class Hold(AbstractContextManager[Lease]):
         self._entered = False
         self._renewer: RenewerProcess | None = None
         self._watch: Watch | None = None
+        self._mark = _Mark("")
 
     def __enter__(self) -> Lease:
         if self._entered:
             raise RuntimeError("this hold was entered before; each with statement needs a hold() of its own")
         self._entered = True
-        wanted = self._order.wanted._replace(pid=os.getpid(), outer_owners=outer_owners(os.environb) + _inside.get())
+        around = tuple(mark for mark in _inside.get() if mark.owner)
+        outer = (*outer_owners(os.environb), *(mark.owner for mark in around))
+        wanted = self._order.wanted._replace(pid=os.getpid(), outer_owners=outer)
         self._renewer = renewer = RenewerProcess(self._order._replace(wanted=wanted))
         try:
             granted = _await_grant(renewer, wanted.wait)
             self._watch = watch = Watch(renewer, boottime)
             token = None if granted.first < 0 else granted.first
-            _inside.set((*_inside.get(), wanted.owner))
+            self._mark.owner = wanted.owner
+            _inside.set((*around, self._mark))
             return Lease(wanted.name, wanted.owner, token, wanted.ttl, watch)
         except BaseException:
             self._renewer = None
@@ -123,10 +139,10 @@ class Hold(AbstractContextManager[Lease]):
         if self._watch is None or self._renewer is None or self._watch.is_forked:
             return
         wanted = self._order.wanted
-        _inside.set(tuple(owner for owner in _inside.get() if owner != wanted.owner))
+        self._mark.owner = ""
         renewer, self._renewer = self._renewer, None
         broken = self._watch.end()
-        trouble = renewer.release()
+        trouble = renewer.release(_RELEASE if broken is None else _RELEASE_WHEN_LOST)
         if broken is not None:
             loss = f"{quoted(wanted.name)}: lease lost: {broken}"
             if error is not None:

@@ -29,8 +29,6 @@ _BOOT = (
     f"import os, sys; sys.path += [p for p in os.environ.pop('{_PATH}').split('\\n') if p not in sys.path]; "
     "from distlock.library.renewer import main; main()"
 )
-_RELEASE = 5.0
-"""Seconds for the renewer to give the lease back; then it is killed."""
 _START = 10.0
 
 
@@ -73,9 +71,6 @@ class RenewerProcess:
         except ConnectionError:
             pass  # it is dead, as whoever asks will find out
         self._line = _Line(end)
-        self._look = select.poll()
-        self._look.register(end.fileno(), select.POLLIN)
-        self._look.register(self._pidfd.number, select.POLLIN)
 
     def hard(self) -> float:
         """The hard deadline as the renewer has it now."""
@@ -83,7 +78,8 @@ class RenewerProcess:
 
     def is_gone(self) -> bool:
         """Asked BEFORE the messages are read: its last words may come in between."""
-        return self._line.peer_is_gone or _is_readable(self._pidfd.number)
+        pidfd = self._pidfd.number
+        return self._line.peer_is_gone or pidfd < 0 or _any_readable(0, pidfd)
 
     def messages(self) -> list[Message]:
         try:
@@ -94,10 +90,13 @@ class RenewerProcess:
 
     def await_news(self, seconds: float | None) -> None:
         """Until there may be a message or the renewer is gone."""
-        self._look.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        pidfd = self._pidfd.number
+        if pidfd >= 0:
+            _any_readable(seconds, self._line.reading, pidfd)
 
-    def release(self, seconds: float = _RELEASE) -> str:
-        """Let it give back what it has, or leave the queue, and end. Why that failed, or ""."""
+    def release(self, seconds: float) -> str:
+        """Let it give back what it has, or leave the queue, and end; after ``seconds`` it is killed. Why that failed,
+        or ""."""
         try:
             trouble = self._await_release(boottime() + seconds)
         finally:
@@ -169,10 +168,11 @@ def _reap(pidfd: int, options: int) -> bool:
     return True
 
 
-def _is_readable(descriptor: int) -> bool:
-    look = select.poll()
-    look.register(descriptor, select.POLLIN)
-    return bool(look.poll(0))
+def _any_readable(seconds: float | None, *descriptors: int) -> bool:
+    look = select.poll()  # one for each call: two threads must not use the same at once
+    for descriptor in descriptors:
+        look.register(descriptor, select.POLLIN)
+    return bool(look.poll(None if seconds is None else max(0.0, seconds) * 1000))
 
 
 def _spawn(line: int, page: int) -> int:
