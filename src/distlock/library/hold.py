@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
 
-from ..backend_url import chosen_backend, is_named, masked, password
-from ..backends import scheme_of
-from ..backends.base import LeaseLost, Safety, Unavailable
+from ..backend_choice import Chosen, choose
+from ..backends.base import ConfigurationError, LeaseLost, Safety, Unavailable
 from ..clock import boottime
+from ..config import load
+from ..config_keys import Unchecked
 from ..deadline import SHORTEST_TTL, default_grace
 from ..durations import MAX_SECONDS
 from ..environment import outer_owners
@@ -70,18 +71,15 @@ def hold(
     ``lease.checkpoint()`` tell, and it is for the body to ask, before each side effect. A loss that nobody has asked
     about is raised as LeaseLost when the body has ended. Where the work is a command, ``distlock run`` stops it.
 
-    ``backend``: a URL; else DISTLOCK_BACKEND, else ``local:``. ``label``: free text shown to whoever waits.
+    ``backend``: a URL or the name of one in the configuration; else DISTLOCK_BACKEND, else the configuration's, else
+    ``local:``. ``label``: free text shown to whoever waits.
     """
     if sys.platform != "linux":
         raise UsageError(f"distlock runs on Linux; this is {sys.platform}")
     if not isinstance(name, str):
         raise UsageError(f"a lock's name is a text, not {type(name).__name__}")
-    url = chosen_backend(backend)
-    scheme_of(url)
-    if require is not None and require not in CLASSES:
-        raise UsageError(f"require={require!r} is none of {', '.join(CLASSES)}")
-    if require == "correctness" and not is_named(backend):
-        refuse_embedded_default()
+    lock = check_name(name)
+    chosen, required = _where(lock, backend, require)
     ttl = _seconds("ttl", ttl)
     if ttl < SHORTEST_TTL:
         raise UsageError(f"ttl={ttl:g} is too short: below {SHORTEST_TTL:g}s an ordinary pause looks like a death")
@@ -89,20 +87,37 @@ def hold(
     if nonblock and limit:
         raise UsageError(f"nonblock and wait={limit:g} contradict each other")
     wanted = Wanted(
-        name=check_name(name),
-        owner=os.urandom(16).hex(),
+        name=lock,
+        owner="",
         ttl=ttl,
-        pid=os.getpid(),
+        pid=0,
         command=next(iter(sys.argv), "") or "python",
         label=label,
-        require=require,
-        backend_shown=masked(url),
+        require=required,
+        backend_shown=chosen.shown,
         wait=0.0 if nonblock else limit,
         jitter=0.0,
         explain=True,
         outer_owners=(),
     )
-    return Hold(Order(wanted, url, password(), default_grace(ttl)))
+    return Hold(Order(wanted, chosen.url, chosen.password, default_grace(ttl)))
+
+
+def _where(lock: str, backend: str | None, require: Safety | None) -> tuple[Chosen, Safety | None]:
+    """The backend as the command would choose it, and the highest class that anybody asks for."""
+    config = load(None, Unchecked)
+    chosen = choose(backend, config, lock)
+    configured = config.setting("require", lock)
+    classes = [require, chosen.require, configured.value if configured else None]
+    for asked in classes:
+        if asked is not None and asked not in CLASSES:
+            where = configured.origin if configured and asked == configured.value else "require"
+            fault = ConfigurationError if where != "require" else UsageError
+            raise fault(f"{where}={asked!r} is none of {', '.join(CLASSES)}")
+    required = next((known for known in reversed(CLASSES) if known in classes), None)
+    if required == "correctness" and not chosen.is_named:
+        refuse_embedded_default()
+    return chosen, required
 
 
 class Hold(AbstractContextManager[Lease]):
@@ -121,7 +136,8 @@ class Hold(AbstractContextManager[Lease]):
         self._entered = True
         around = tuple(mark for mark in _inside.get() if mark.owner)
         outer = (*outer_owners(os.environb), *(mark.owner for mark in around))
-        wanted = self._order.wanted._replace(pid=os.getpid(), outer_owners=outer)
+        # Only now: a program may fork between its call of hold() and here, and no two holdings have the same owner.
+        wanted = self._order.wanted._replace(owner=os.urandom(16).hex(), pid=os.getpid(), outer_owners=outer)
         self._renewer = renewer = RenewerProcess(self._order._replace(wanted=wanted))
         try:
             granted = _await_grant(renewer, wanted.wait)

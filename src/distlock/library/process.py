@@ -14,7 +14,7 @@ import select
 import signal
 import socket
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import ClassVar
 
 from ..backends.base import ConfigurationError, Unavailable
@@ -49,19 +49,11 @@ class RenewerProcess:
 
     def __init__(self, order: Order) -> None:
         """Raises ConfigurationError, InternalError, Unavailable."""
-        end, others = socket.socketpair()
-        page = os.memfd_create("distlock-deadline")
         try:
-            os.ftruncate(page, mmap.PAGESIZE)
-            self._deadline = SharedDeadline(page)
-            self._deadline.set(float("-inf"))
-            self.pid = _spawn(others.fileno(), page)
-            self._pidfd = _Pidfd(self.pid)
+            end = self._start()
         except OSError as error:
             raise InternalError(f"the renewer could not be started: {error}") from error
-        finally:
-            os.close(page)
-            others.close()
+        self._line = _Line(end)
         try:
             end.settimeout(_START)
             end.sendall(order.encode(), socket.MSG_NOSIGNAL)
@@ -70,7 +62,23 @@ class RenewerProcess:
             raise Unavailable("the renewer does not answer") from None
         except ConnectionError:
             pass  # it is dead, as whoever asks will find out
-        self._line = _Line(end)
+        finally:
+            end.setblocking(False)
+
+    def _start(self) -> socket.socket:
+        with ExitStack() as stack:
+            end, others = socket.socketpair()
+            stack.callback(others.close)
+            on_failure = stack.enter_context(ExitStack())
+            on_failure.callback(end.close)
+            page = os.memfd_create("distlock-deadline")
+            stack.callback(os.close, page)
+            os.ftruncate(page, mmap.PAGESIZE)
+            self._deadline = SharedDeadline(page)
+            self._deadline.set(float("-inf"))
+            self._pidfd = _Pidfd(_spawn(others.fileno(), page))
+            on_failure.pop_all()
+            return end
 
     def hard(self) -> float:
         """The hard deadline as the renewer has it now."""
@@ -144,7 +152,7 @@ class _Pidfd:
         return True
 
     def __del__(self) -> None:
-        if not self.reap(os.WNOHANG):
+        if hasattr(self, "number") and not self.reap(os.WNOHANG):
             self._left_alone.append(self.number)
 
     @classmethod
@@ -187,7 +195,7 @@ def _spawn(line: int, page: int) -> int:
         return os.posix_spawn(
             _interpreter(),
             [_interpreter(), *_flags(), "-c", _BOOT],
-            {**os.environ, _PATH: "\n".join(os.path.abspath(path) for path in sys.path)},
+            {**os.environ, _PATH: "\n".join(os.path.abspath(str(path)) for path in sys.path)},
             file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in zip(high, given, strict=True)],
             setsigmask=FORWARDED | JOB_CONTROL,
         )

@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from ..backend_url import masked, password
 from ..backends import open_backend
 from ..backends.base import Backend, DistlockError, Environment, Grant, LockState
 from ..clock import boottime
@@ -96,8 +95,8 @@ class _Renewer:
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
 
     def run(self) -> None:
-        backend = open_backend(self._plan.backend, Environment(boottime, state_directory, password()))
-        lease_file = KeptLeaseFile(self._plan.owner, masked(self._plan.backend), lambda text: self._note(1, text))
+        backend = open_backend(self._plan.backend, Environment(boottime, state_directory, self._plan.password))
+        lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
         self._lease_file = lease_file
         grant = self._acquire_or_clean_up(backend)
         self._schedule = Schedule(grant, self._plan.grace)
@@ -138,7 +137,7 @@ class _Renewer:
             command=os.fsdecode(plan.command.words[0]),
             label=plan.label,
             require=plan.require,
-            backend_shown=masked(plan.backend),
+            backend_shown=plan.backend_shown,
             wait=plan.wait,
             jitter=plan.jitter,
             explain=plan.explain_conflict,
