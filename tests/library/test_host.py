@@ -104,6 +104,26 @@ def test_killed_while_waiting(each_lab: Lab) -> None:
     assert inspected(each_lab)["waiters"] == []
 
 
+def test_renewer_killed_while_waiting(lab: Lab) -> None:
+    """No lock, no body."""
+    holder = Host(lab, HOLD)
+    holder.expect("held")
+    waiter = Host(
+        lab,
+        """
+        try:
+            with distlock.hold(JOB):
+                say("the body ran without the lock")
+        except distlock.InternalError as error:
+            say(error)
+        """,
+    )
+    wait_until(lambda: inspected(lab)["waiters"])
+    os.kill(waiter.renewer(), signal.SIGKILL)
+    waiter.expect("the renewer ended before it got the lock")
+    waiter.end()
+
+
 def test_interrupted_inside(lab: Lab) -> None:
     host = Host(
         lab,
@@ -207,6 +227,24 @@ def test_forked_child_does_not_give_it_back(each_lab: Lab) -> None:
     (each_lab.folder / "leave").touch()
     host.expect("left")
     assert not is_held(each_lab)
+    host.end()
+
+
+def test_fork_between_hold_and_the_body(lab: Lab) -> None:
+    """As in a server that makes its objects before it forks: each has a holding of its own."""
+    host = Host(
+        lab,
+        """
+        holding = distlock.hold(JOB)
+        child = os.fork()
+        with holding as lease:
+            lease.checkpoint()
+            say(lease.owner)
+        if child:
+            os.waitpid(child, 0)
+        """,
+    )
+    assert len({host.line(), host.line()} - {""}) == 2
     host.end()
 
 

@@ -116,7 +116,7 @@ def _where(lock: str, backend: str | None, require: Safety | None) -> tuple[Chos
             raise fault(f"{where}={asked!r} is none of {', '.join(CLASSES)}")
     required = next((known for known in reversed(CLASSES) if known in classes), None)
     if required == "correctness" and not chosen.is_named:
-        refuse_embedded_default()
+        refuse_embedded_default("require='correctness'", "backend=")
     return chosen, required
 
 
