@@ -296,9 +296,7 @@ def test_unknown_scheme_is_told_at_once() -> None:
 
 def test_class_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DISTLOCK_BACKEND", raising=False)
-    with pytest.raises(
-        distlock.Refused, match="^require='correctness': no backend is named.* name one with backend= or"
-    ):
+    with pytest.raises(distlock.Refused, match=r"^require='correctness': no .* with backend= or"):
         distlock.hold("job", require="correctness")
     with (
         pytest.raises(distlock.Refused, match="efficiency locks"),
