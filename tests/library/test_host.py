@@ -299,8 +299,10 @@ def test_renewer_keeps_none_of_the_hosts_descriptors(lab: Lab) -> None:
     host = Host(
         lab,
         """
-        reading, writing = os.pipe()
-        os.set_inheritable(writing, True)
+        import fcntl
+        reading, low = os.pipe()
+        writing = fcntl.fcntl(low, fcntl.F_DUPFD, 30)  # inheritable, and none of the numbers that the renewer gets
+        os.close(low)
         with distlock.hold(JOB):
             os.close(writing)
             say(os.read(reading, 1))
@@ -310,14 +312,17 @@ def test_renewer_keeps_none_of_the_hosts_descriptors(lab: Lab) -> None:
     host.end()
 
 
-def test_descriptors_closed_by_the_program(lab: Lab) -> None:
-    """What it cannot ask about any more counts as lost. The renewer sees the end of file, and gives the lock back."""
+@pytest.mark.parametrize("then", ["pass", "pipes = [os.pipe() for _ in range(50)]"])
+def test_descriptors_closed_by_the_program(lab: Lab, then: str) -> None:
+    """What it cannot ask about any more counts as lost, also when others have the numbers. The renewer sees the end of
+    file, and gives the lock back."""
     host = Host(
         lab,
-        """
+        f"""
         holding = distlock.hold(JOB)
         lease = holding.__enter__()
         os.closerange(3, 1000)
+        {then}
         say(lease.lost.wait(10), lease.remaining())
         time.sleep(60)
         """,

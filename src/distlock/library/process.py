@@ -54,6 +54,7 @@ class RenewerProcess:
         except OSError as error:
             raise InternalError(f"the renewer could not be started: {error}") from error
         self._line = _Line(end)
+        self._inode = os.fstat(end.fileno()).st_ino
         try:
             end.settimeout(_START)
             end.sendall(order.encode(), socket.MSG_NOSIGNAL)
@@ -91,10 +92,14 @@ class RenewerProcess:
 
     def messages(self) -> list[Message]:
         try:
-            return self._line.receive()
-        except OSError:  # the host has closed descriptors that are not its own
-            self._line.peer_is_gone = True
-            return []
+            if os.fstat(self._line.reading).st_ino == self._inode:
+                return self._line.receive()
+        except OSError:
+            pass
+        # The host has closed descriptors that are not its own. Another one may have the number by now: reading that
+        # would take its data away, or wait for it.
+        self._line.peer_is_gone = True
+        return []
 
     def await_news(self, seconds: float | None) -> None:
         """Until there may be a message or the renewer is gone."""
