@@ -21,6 +21,8 @@ COMMANDS = (
     "fence",
     "status",
     "inspect",
+    "release",
+    "drill",
     "config",
 )
 """Each is a function of the same name in a module of the same name."""

@@ -68,11 +68,12 @@ def acquire(
 
 
 def give_back(backend: Backend, renewal: Renewal, before: Callable[[], None]) -> str:
-    """Why the lock could not be released, or "". Nothing is sent for a lease that is lost. ``before`` is called when no
-    renewal can follow any more and the lease is still there: nobody who asks about it must find one that is no more."""
+    """Why the lock could not be released, or "". Nothing is sent for a lease that is lost, but for one that an operator
+    has taken away: nobody else gets that before. ``before`` is called when no renewal can follow any more and the lease
+    is still there: nobody who asks about it must find one that is no more."""
     quiet = renewal.stop(_RELEASE)
     before()
-    if renewal.lost:
+    if renewal.lost and not renewal.revoked:
         return ""
     try:
         if not quiet:

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 import distlock
+from distlock.backends import open_backend
+from distlock.backends.base import Environment
+from distlock.clock import boottime
 from distlock.errors import NestedRun
 from distlock.supervise import tree
 from hosting import inspected, is_held, take_away
@@ -202,6 +205,19 @@ def test_taken_away_and_asked(lab: Lab) -> None:
         assert lease.remaining() == 0
         with pytest.raises(distlock.LeaseExpiring, match="lease lost: "):
             lease.checkpoint()
+
+
+def test_revoked_by_an_operator(lab: Lab) -> None:
+    """Told at the next renewal; the lock is nobody else's before the context is left."""
+    backend = open_backend(lab.backend, Environment(boottime, lambda: lab.folder))
+    try:
+        with distlock.hold(lab.job, ttl=6) as lease:
+            assert backend.revoke(lab.job, lease.token, lease.owner, "ann", 5, now=False)
+            assert lease.lost.wait(5)
+            assert is_held(lab)
+    finally:
+        backend.close()
+    assert not is_held(lab)
 
 
 def test_taken_away_and_nobody_asked(lab: Lab) -> None:

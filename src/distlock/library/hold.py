@@ -31,7 +31,7 @@ from .watch import Watch
 _CANCEL = 0.8
 """Seconds for the renewer to leave the queue."""
 _RELEASE = 5.0
-_RELEASE_WHEN_LOST = 0.5
+_RELEASE_WHEN_LOST = 2.0
 _ANSWER = 15.0
 """Seconds beyond the wait after which a renewer that says nothing is given up."""
 
