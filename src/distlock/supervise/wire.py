@@ -13,7 +13,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from ..backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Revoked, Unavailable
+from ..backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Revoked, Unavailable, Unmarked
 from ..errors import InternalError, NestedRun
 
 _HEAD = struct.Struct("<HBqq")  # length of the text, kind, two numbers
