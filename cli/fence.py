@@ -23,8 +23,6 @@ from distlock.state import state_directory
 from distlock.supervise.command import Command, execute, find_command
 from distlock.supervise.signals import Signals
 
-from .opening import journal_of_this_user
-
 _COUNTING = 0.5
 
 
@@ -79,6 +77,8 @@ def _advance(register: FenceRegister, token: int, resource: str) -> None:
         register.advance(token)
     except StaleToken:
         register.close()
+        from .opening import journal_of_this_user
+
         try:
             journal_of_this_user(busy=_COUNTING).add_refusal(resource)
         except DistlockError:
