@@ -139,8 +139,8 @@ def test_read_only_disk(job: Path, known: bool) -> None:
 
 
 def test_disk_that_fills_up_during_the_run(job: Path) -> None:
-    """The lock has all the room that it needs from its first grant on: nothing happens to the job. That it succeeded may
-    find no room, which is told."""
+    """The lock has all the room that it needs from its first grant on: nothing happens to the job. That it succeeded
+    may find no room, which is told."""
     script = (
         "mount -t tmpfs -o size=256k tmpfs /mnt; export DISTLOCK_STATE_DIR=/mnt/state; code=0; "
         f"{DISTLOCK} run --ttl 3 job -- sh -c 'cat /dev/zero > /mnt/full 2>/dev/null; exec sleep 5' || code=$?; "
