@@ -28,7 +28,6 @@ from distlock.supervise.signals import Signals
 from .opening import TIMEOUT, opened
 
 _COUNTING = 0.5
-"""Seconds for which counting a refusal may be waited for."""
 
 
 def fence(

@@ -36,10 +36,10 @@ from ..renewal import Renewal, Schedule
 from ..requirement import check_class
 from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
+from ..window import Window, marks_of_success
 from .briefing import Briefing
 from .detached import account_of, client_of, detach, limit_accounting
 from .gate import Links, Order
-from .giving_back import RELEASE, RELEASE_WHEN_LOST, release
 from .plan import Plan
 from .run_tree import RunTree
 from .signals import Signals
@@ -48,6 +48,9 @@ from .wire import FAILURES, Channel, Kind, Message
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
 _LATER_THAN_SUPERVISOR = 0.03
+_RELEASE = 3.0
+"""Seconds for giving the lease back: the supervisor waits for little more."""
+_RELEASE_WHEN_LOST = 0.3
 _REQUEST = 3.0
 
 
@@ -230,17 +233,19 @@ class _Renewer:
     def _give_back(self, backend: Backend, renewal: Renewal, end: Message | None) -> None:
         """Nothing is sent for a lease that is lost, but for one that an operator has taken away: nobody else gets that
         before. The lease file goes before the lease: nobody who looks at it must find one that is no more."""
-        is_lost = bool(end and end.second) and not renewal.revoked
-        quiet = renewal.stop(RELEASE_WHEN_LOST if is_lost else RELEASE)  # one under way would write the file again
+        is_lost = bool(end and end.second)
+        quiet = renewal.stop(_RELEASE_WHEN_LOST if is_lost else _RELEASE)  # one under way would write the file again
         self._lease_file.remove()
         if end is not None:
-            self.account.ended(end.first, end.text if end.second else None)
+            self.account.ended(end.first, end.text if is_lost else None)
         trouble = ""
         if not renewal.lost or renewal.revoked:
             try:
                 if not quiet:
                     raise Unavailable("a renewal is still unanswered")
-                release(backend, renewal.grant, self.account.ran_for, lambda text: self._note(0, text))
+                ran_for = self.account.ran_for
+                marks = () if ran_for is None else marks_of_success(Window(), ran_for)
+                backend.release(renewal.grant, _RELEASE, marks)
             except DistlockError as error:
                 trouble = str(error)
         self._channel.send(Message(Kind.RELEASED, int(not trouble), text=trouble))
