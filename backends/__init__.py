@@ -15,6 +15,8 @@ SCHEMES: dict[str, str] = {
     "redis": "distlock.backends.redis:RedisBackend",
     "rediss": "distlock.backends.redis:RedisBackend",
     "redis+unix": "distlock.backends.redis:RedisBackend",
+    "zookeeper": "distlock.backends.zookeeper:ZooKeeperBackend",
+    "zookeepers": "distlock.backends.zookeeper:ZooKeeperBackend",
 }
 
 

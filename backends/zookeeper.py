@@ -1,0 +1,164 @@
+"""Locks on a ZooKeeper ensemble: ``zookeeper://``, ``zookeepers://`` (TLS).
+
+A lease is a session with one ephemeral sequential node, made as kazoo's Lock makes it; its TTL is the session's
+time-out, as the servers granted it. The token is the czxid of the node, the number of the change that made it. It is
+given at queueing, and yet in the order of the grants: the lowest node holds the lock, nobody comes in before a node
+that is there, and of two nodes the later one has the greater czxid.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from .base import Backend, ConfigurationError, DistlockError, Grant, LeaseLost, LockState, Safety
+from .zookeeper_connect import Servers
+from .zookeeper_errors import Expired
+from .zookeeper_place import Place
+from .zookeeper_record import Paths
+from .zookeeper_session import Identity, Session
+from .zookeeper_states import Reader
+from .zookeeper_ticket import ZooKeeperTicket
+from .zookeeper_url import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .base import Environment, Request
+    from .zookeeper_url import Ensemble
+
+_CLOSE = 0.3
+
+
+class ZooKeeperBackend(Backend):
+    safety: ClassVar[Safety] = "correctness"
+    exclusive_until: ClassVar[str] = "the session ends by the leader's clock, or somebody removes the holder's node"
+    token_scope: ClassVar[str] = "the ensemble, over restarts and changes of the leader, as long as it keeps its data"
+    fifo: ClassVar[bool] = True
+
+    def __init__(self, ensemble: Ensemble, clock: Callable[[], float]) -> None:
+        self.address = ensemble.address
+        self.clock = clock
+        self._login = ensemble.user is not None
+        self._servers = Servers(ensemble, clock)
+        self._paths = Paths(ensemble.chroot)
+        self._reader = Reader(self._servers, self._paths, clock)
+        self._waiting: dict[str, Place] = {}  # by owner
+        self._held: dict[str, Place] = {}
+        self._readable = -1
+
+    @classmethod
+    def from_url(cls, url: str, environment: Environment) -> Self:
+        ensemble = parse(url)
+        if ensemble.user is not None and ensemble.password is None and environment.password is not None:
+            try:
+                password = os.fsencode(environment.password).decode()
+            except UnicodeDecodeError:
+                raise ConfigurationError("DISTLOCK_PASSWORD is no UTF-8, which ZooKeeper wants") from None
+            ensemble = ensemble._replace(password=password)
+        return cls(ensemble, environment.clock)
+
+    # -- queueing ----------------------------------------------------------------------------------------------------
+
+    def enqueue(self, request: Request) -> ZooKeeperTicket:
+        return ZooKeeperTicket(self, request)
+
+    def place(self, request: Request, *, anew: bool = False) -> Place:
+        owner = request.client.owner
+        if anew or owner not in self._waiting:
+            if left := self._waiting.pop(owner, None):
+                left.session.drop()
+            self._waiting[owner] = Place(
+                Session(self._servers, self.clock),
+                self._paths.folder(request.name),
+                request.client,
+                request.ttl,
+                login=self._login,
+            )
+        return self._waiting[owner]
+
+    def left(self, owner: str) -> None:
+        del self._waiting[owner]
+
+    def hold(self, owner: str, place: Place) -> None:
+        del self._waiting[owner]
+        self._held[owner] = place
+
+    # -- leases ------------------------------------------------------------------------------------------------------
+
+    def renew(self, grant: Grant, timeout: float) -> Grant:
+        until = self.clock() + timeout
+        place = self._place_of(grant, until)
+        if place is None:
+            raise LeaseLost("its node was removed, or its session has ended")
+        try:
+            place.renew(until)
+        except Expired:
+            self._forget(grant.owner, until)
+            raise LeaseLost("its node was removed, or its session has ended") from None
+        return grant._replace(ttl=place.ttl, valid_from=place.session.opened_at)
+
+    def alarm(self, grant: Grant) -> int | None:
+        """The connection: a watch on our node and the end of the connection come that way."""
+        place = self._held.get(grant.owner)
+        if place is None:
+            return None
+        if not place.session.news():
+            return place.session.descriptor
+        if self._readable < 0:
+            self._readable = os.eventfd(1, os.EFD_CLOEXEC)
+        return self._readable
+
+    def release(self, grant: Grant, timeout: float) -> None:
+        until = self.clock() + timeout
+        place = self._place_of(grant, until)
+        if place is not None:
+            place.session.close(until)
+            self._held.pop(grant.owner, None)
+
+    def _place_of(self, grant: Grant, until: float) -> Place | None:
+        """Ours, or one that another process has left: the owner counts."""
+        if grant.owner in self._held:
+            return self._held[grant.owner]
+        folder = self._paths.folder(grant.name)
+        for node, entry, stat in self._reader.entries(folder, until):
+            if entry and entry.client.owner == grant.owner and entry.beat is None and stat.czxid == grant.token:
+                session = Session(self._servers, self.clock, Identity(stat.ephemeralOwner, entry.session))
+                place = Place.taken_over(session, folder, node, stat.czxid, entry, login=self._login)
+                self._held[grant.owner] = place
+                return place
+        return None
+
+    def _forget(self, owner: str, until: float) -> None:
+        place = self._held.pop(owner)
+        with suppress(DistlockError):
+            place.session.close(min(until, self.clock() + _CLOSE))
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def inspect(self, name: str, timeout: float) -> LockState:
+        return self._reader.state(name, self.clock() + timeout)
+
+    def locks(self, timeout: float) -> Iterator[LockState]:
+        """Foreign ones too. ``timeout`` is for each batch of them."""
+        return self._reader.states(timeout)
+
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        """None that a client could see: servers do not tell whether they sync to disk. ``timeout`` is not needed."""
+        del timeout
+        return ()
+
+    def places(self, name: str) -> tuple[str, ...]:
+        return (self._paths.folder(name),)
+
+    def close(self) -> None:
+        for place in (*self._waiting.values(), *self._held.values()):
+            place.session.drop()
+        self._waiting.clear()
+        self._held.clear()
+        with suppress(DistlockError):
+            self._reader.close(self.clock() + _CLOSE)
+        if self._readable >= 0:
+            os.close(self._readable)
+            self._readable = -1
