@@ -83,6 +83,11 @@ class Place:
     def _beat(self) -> float:
         return min(BEAT, self.ttl / 3)
 
+    @property
+    def _old(self) -> float:
+        """The age at which a lease should not begin, in seconds since the server's count was started anew."""
+        return self.ttl / 6
+
     def _data(self, beat: float | None = None) -> bytes:
         return encode(Entry(self._client, self.ttl, beat, self.session.identity.password))
 
@@ -100,7 +105,9 @@ class Place:
             self._record(until, Exists(self._path, True))
         else:
             self._client = self._client._replace(since=time.time())
-            self.renew(until)
+            if not self.session.connected or now - self.session.opened_at > self._old:
+                self._open(until)
+            self._hold(until)
             self._record(until)
         return True
 
@@ -177,6 +184,11 @@ class Place:
         if self._watched and now < self.next_beat:
             return True
         before = f"{self._folder}/{self._ahead[-1]}"
+        if now + self._beat - self.session.opened_at > self._old > 2 * self._beat:
+            # Now, so that it takes no time when our turn has come.
+            ahead = self._ahead
+            self._open(until)
+            self._ahead = ahead
         requests: list[Any] = [SetData(self._path, self._data(self._beat), -1), GetData(before, None)]
         if not self._watched:
             # A watch on its children tells of its end alone, one on its data would tell of each beat.
@@ -212,6 +224,10 @@ class Place:
     def renew(self, until: float) -> None:
         """The lease counts from ``session.opened_at`` then."""
         self._open(until)
+        self._hold(until)
+
+    def _hold(self, until: float) -> None:
+        """Write that we hold the lock: a quorum has seen it, so the leader that started our count was the leader."""
         stat, watching = self.session.ask(until, SetData(self._path, self._data(), -1), Exists(self._path, True))
         if isinstance(stat, Exception) or isinstance(watching, Exception):
             raise Expired
