@@ -31,12 +31,16 @@ def scheme_of(url: str) -> str:
     return scheme
 
 
-def open_backend(url: str, environment: Environment) -> Backend:
-    """Raises ConfigurationError; Unavailable with the reason when an engine's client library does not import."""
-    scheme = scheme_of(url)
+def engine_of(scheme: str) -> type[Backend]:
+    """Raises Unavailable with the reason when the engine's client library does not import."""
     module, _, name = SCHEMES[scheme].partition(":")
     try:
         found: type[Backend] = getattr(import_module(module), name)
     except ImportError as error:
         raise Unavailable(f"the client library for {scheme}: does not import: {error}", permanent=True) from error
-    return found.from_url(url, environment)
+    return found
+
+
+def open_backend(url: str, environment: Environment) -> Backend:
+    """Raises ConfigurationError; Unavailable with the reason when an engine's client library does not import."""
+    return engine_of(scheme_of(url)).from_url(url, environment)

@@ -122,7 +122,8 @@ class ScriptedBackend(Backend):
         return self.faults
 
     def release(self, grant: Grant, timeout: float) -> None:
-        raise AssertionError(f"nobody releases {grant} here, within {timeout} s or not")
+        assert timeout > 0
+        self.note(f"release {grant.token}")
 
     def inspect(self, name: str, timeout: float) -> LockState:
         assert timeout > 0

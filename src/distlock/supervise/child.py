@@ -17,7 +17,7 @@ from .signals import Signals
 from .tree import identify
 from .wire import Channel, SharedDeadline, pipe
 
-_ORDER = struct.Struct("<q")
+_ORDER = struct.Struct("<qd")  # token, TTL
 
 
 class ParkedChild:
@@ -74,14 +74,14 @@ class ParkedChild:
             except OSError:
                 pass
 
-    def start(self, token: int | None, lease_file: str) -> None:
+    def start(self, token: int | None, ttl: float, lease_file: str) -> None:
         """Does not wait for the exec: who is stopped before it must not keep its supervisor from the clock.
         Raises InternalError when it was killed while it waited: nothing is started."""
         if identify(self.pid) is None:
             raise InternalError("the process that waited to become COMMAND was killed; nothing was started")
         self._is_parked = False
         try:
-            order = _ORDER.pack(-1 if token is None else token) + os.fsencode(lease_file)
+            order = _ORDER.pack(-1 if token is None else token, ttl) + os.fsencode(lease_file)
             os.write(self._orders, order)
         except BrokenPipeError:
             pass  # it was killed; its status tells
@@ -114,12 +114,12 @@ def _await_order(plan: Plan, orders: int) -> dict[bytes, bytes]:
         data += piece
     if len(data) < _ORDER.size:
         os._exit(125)
-    (token,) = _ORDER.unpack_from(data)
+    token, ttl = _ORDER.unpack_from(data)
     return of_child(
         plan.caller_environment,
         name=plan.name,
         owner=plan.owner,
         token=None if token < 0 else token,
-        ttl=plan.ttl,
+        ttl=ttl,
         lease_file=os.fsdecode(data[_ORDER.size :]),
     )

@@ -33,6 +33,7 @@ from ..backends.base import (
 from ..clock import boottime
 from ..environment import outer_owners
 from ..errors import Cancelled
+from ..granted import check_granted
 from ..leasefile import KeptLeaseFile
 from ..notices import cannot_kill, say_if_ready
 from ..renewal import Renewal, Schedule
@@ -114,6 +115,8 @@ class _Renewer:
         lease_file = KeptLeaseFile(self._plan.owner, masked(self._plan.backend), lambda text: self._note(1, text))
         self._lease_file = lease_file
         grant = self._acquire_or_clean_up(backend)
+        if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, _RELEASE):
+            self._note(1, other_ttl)
         self._schedule = Schedule(grant, self._plan.grace)
         self._deadline.set(self._schedule.hard)
         renewal = Renewal(
@@ -126,7 +129,7 @@ class _Renewer:
         )
         lease_file.write(self._schedule)
         token = -1 if grant.token is None else grant.token
-        self._channel.send(Message(Kind.GRANTED, token, text=lease_file.path))
+        self._channel.send(Message(Kind.GRANTED, token, round(grant.ttl * 1e6), lease_file.path))
         renewal.start()
         self._hold(renewal)
         self._give_back(backend, renewal)

@@ -120,7 +120,8 @@ class Supervisor:
             raise LeaseLost(f"{quoted(plan.name)}: lease lost before COMMAND was started")
         # First: from here on the renewer ends it too, whatever becomes of us.
         self._channel.send(Message(Kind.CHILD, child.pid, child.pid if self._own_group else 0))
-        child.start(token=None if granted.first < 0 else granted.first, lease_file=granted.text)
+        token = None if granted.first < 0 else granted.first
+        child.start(token, ttl=granted.second / 1e6, lease_file=granted.text)
         started = Child(child.pid, self._own_group, self._cgroup)
         return Holding(plan, self._signals, self._channel, self._deadline, self._renewer, started)
 

@@ -22,7 +22,7 @@ LOWEST_DESCRIPTOR = 10  # never 0, 1 or 2, also when the caller closed those
 
 class Kind(IntEnum):
     # renewer to supervisor
-    GRANTED = 1  # first: the token, or -1; text: path of the lease file, or empty
+    GRANTED = 1  # first: the token, or -1; second: the TTL in µs; text: path of the lease file, or empty
     FAILED = 2  # first: the error's place in FAILURES; text: its message
     LOST = 3  # text: why
     NOTE = 4  # first: the verbosity from which it is said; text: the line
