@@ -67,7 +67,7 @@ def _connection(error: Exception, address: str) -> DistlockError:
         return Refused(f"{address} has a certificate that does not pass: {error.verify_message}")
     if isinstance(error, ssl.SSLError):
         reason = error.reason or "no reason given"
-        if reason in _OF_PEM_FILES:
+        if reason in _OF_PEM_FILES or "PEM lib" in str(error):  # newer OpenSSLs give no reason for it
             return ConfigurationError(f"{address}: a file of ca=, cert= or key= is no usable PEM file")
         if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
             return Refused(f"{address} refuses our certificate, or wants one: give cert= and key=")

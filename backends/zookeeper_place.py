@@ -34,7 +34,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from .base import Client, Unavailable
 from .zookeeper_errors import Expired
-from .zookeeper_record import MARK, Entry, decode, encode, encode_token, in_order, last_token, with_parents
+from .zookeeper_record import MARK, Entry, decode, encode, encode_token, in_order, last_token
 from .zookeeper_session import NOBODY
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Place:
         requests = create, GetData(self._folder, None), GetChildren2(self._folder, None)
         made, folder, children = self.session.ask(until, *requests)
         if isinstance(made, its.NoNodeError):
-            self.session.ask(until, *(Create2(path, b"", self._acl, 0) for path in with_parents(self._folder)))
+            self._make(self._folder, until)
             made, folder, children = self.session.ask(until, *requests)
         if any(isinstance(answer, Exception) for answer in (made, folder, children)):
             raise Unavailable(f"the folder {self._folder} comes and goes")
@@ -136,6 +136,14 @@ class Place:
         self._entered(made[0].rpartition("/")[2], made[1])
         self._look(children[0])
         return new
+
+    def _make(self, folder: str, until: float) -> None:
+        """With what is missing above it, from below: what is there already may be in a place that is not for us."""
+        create = Create2(folder, b"", self._acl, 0)
+        above = folder.rpartition("/")[0]
+        if isinstance(self.session.ask(until, create)[0], its.NoNodeError) and above:
+            self._make(above, until)
+            self.session.ask(until, create)
 
     def _find_again(self, until: float) -> bool:
         """Making the node was asked for, and not answered: it may be there. It counts only if it is this session's."""

@@ -43,11 +43,6 @@ def decoded(node: str) -> str | None:
     return name if encoded(name) == node else None
 
 
-def with_parents(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(2, len(parts) + 1)]
-
-
 def in_order(nodes: list[str]) -> list[str]:
     """Those that take part in the queue, first come first; the holder is the first."""
     matches = filter(None, map(_CONTENDER.search, nodes))
