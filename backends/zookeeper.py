@@ -110,12 +110,13 @@ class ZooKeeperBackend(Backend):
             self._readable = os.eventfd(1, os.EFD_CLOEXEC)
         return self._readable
 
-    def release(self, grant: Grant, timeout: float) -> None:
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
         until = self.clock() + timeout
         place = self._place_of(grant, until)
         if place is not None:
-            place.session.close(until)
-            self._held.pop(grant.owner, None)
+            with suppress(Expired):
+                place.give_back(until, ran_for)
+            del self._held[grant.owner]
 
     def _place_of(self, grant: Grant, until: float) -> Place | None:
         """Ours, or one that another process has left: the owner counts."""

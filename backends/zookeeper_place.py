@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import kazoo.exceptions as its
 from kazoo.protocol.serialization import (
     CheckVersion,
+    Create,
     Create2,
     Delete,
     Exists,
@@ -34,7 +35,17 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from .base import Client, Unavailable
 from .zookeeper_errors import Expired
-from .zookeeper_record import MARK, Entry, decode, encode, encode_token, in_order, last_token
+from .zookeeper_record import (
+    MARK,
+    SUCCESS,
+    Entry,
+    decode,
+    encode,
+    encode_success,
+    encode_token,
+    in_order,
+    last_token,
+)
 from .zookeeper_session import NOBODY
 
 if TYPE_CHECKING:
@@ -240,6 +251,25 @@ class Place:
         if isinstance(stat, Exception) or isinstance(watching, Exception):
             raise Expired
         if stat.ephemeralOwner != self.session.identity.number or stat.czxid != self.token:
+            raise Expired
+
+    def give_back(self, until: float, ran_for: float | None) -> None:
+        """End the node, at once with the record of a success, and then the session. Without a success the session's
+        end is the node's, in one step. Raises Expired when both were gone: nothing is recorded."""
+        if ran_for is not None:
+            if not self.session.connected:
+                self._open(until)
+            self._succeed(until, encode_success(ran_for))
+        self.session.close(until)
+
+    def _succeed(self, until: float, record: bytes) -> None:
+        path = f"{self._folder}/{SUCCESS}"
+        end = Delete(self._path, -1)
+        ended, written = self.session.ask(until, Transaction([end, SetData(path, record, -1)]))[0][:2]
+        if isinstance(written, its.NoNodeError):  # the first one
+            create = Create(path, record, self._acl, 0)
+            ended, written = self.session.ask(until, Transaction([end, create]))[0][:2]
+        if isinstance(ended, Exception) or isinstance(written, Exception):
             raise Expired
 
     def _record(self, until: float, *more: Any) -> None:

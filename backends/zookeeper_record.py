@@ -12,6 +12,8 @@ from .base import Client, Unavailable
 
 VERSION = 1
 MARK = "__lock__"
+SUCCESS = "success"
+"""Beside the queue's nodes: written when a run has succeeded, which the server stamps."""
 _CONTENDER = re.compile(r"__r?lock__(\d{10})\Z")  # __rlock__ is kazoo's ReadLock
 _ROOT = "/distlock"
 
@@ -67,7 +69,7 @@ def encode(entry: Entry) -> bytes:
     for name, value in entry.client._asdict().items():
         told[name] = value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
     told.update(ttl=entry.ttl, beat=entry.beat, session=entry.session.hex())
-    return json.dumps(told, separators=(",", ":")).encode("ascii")
+    return _encoded(told)
 
 
 def decode(stored: bytes | None, where: str) -> Entry | None:
@@ -92,7 +94,22 @@ def decode(stored: bytes | None, where: str) -> Entry | None:
 
 
 def encode_token(token: int) -> bytes:
-    return json.dumps({"version": VERSION, "token": token}, separators=(",", ":")).encode("ascii")
+    return _encoded({"version": VERSION, "token": token})
+
+
+def encode_success(ran_for: float) -> bytes:
+    return _encoded({"version": VERSION, "ran_for": ran_for})
+
+
+def ran_for(stored: bytes | None, where: str) -> float | None:
+    """How long before it was written a successful run had started. Raises Unavailable for an unknown layout."""
+    told = _told(stored, where)
+    found = told.get("ran_for") if told else None
+    return float(found) if isinstance(found, (int, float)) else None
+
+
+def _encoded(told: dict[str, Any]) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode("ascii")
 
 
 def last_token(stored: bytes | None, where: str) -> int | None:

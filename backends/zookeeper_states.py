@@ -9,10 +9,10 @@ import kazoo.exceptions as its
 from kazoo.protocol.serialization import Create2, Delete, GetChildren2, GetData
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from .base import DistlockError, LockState, Refused, Unavailable
+from .base import DistlockError, LockState, Refused, Success, Unavailable
 from .zookeeper_errors import Expired
 from .zookeeper_place import EPHEMERAL, SEQUENCE
-from .zookeeper_record import Entry, Paths, decode, decoded, in_order, last_token
+from .zookeeper_record import SUCCESS, Entry, Paths, decode, decoded, in_order, last_token, ran_for
 from .zookeeper_session import NOBODY, Session
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ class Reader:
 
     def state(self, name: str, until: float) -> LockState:
         folder = self._paths.folder(name)
-        requests = GetData(folder, None), GetChildren2(folder, None)
-        data, children = self.ask(until, *requests)
-        return self._state(name, data, children, until)
+        return self._state(name, self.ask(until, *_requests(folder)), until)
 
     def states(self, timeout: float) -> Iterator[LockState]:
         """Of every lock on record; ``timeout`` is for each batch of them. One of an unknown layout does not hide the
@@ -78,11 +76,10 @@ class Reader:
         for start in range(0, len(names), _BATCH):
             until = self._clock() + timeout
             batch = names[start : start + _BATCH]
-            folders = [self._paths.folder(name) for name in batch]
-            answers = self.ask(until, *(kind(one, None) for one in folders for kind in (GetData, GetChildren2)))
-            for name, data, children in zip(batch, answers[::2], answers[1::2], strict=True):
+            answers = iter(self.ask(until, *(one for name in batch for one in _requests(self._paths.folder(name)))))
+            for name, *told in zip(batch, answers, answers, answers, strict=True):
                 try:
-                    state = self._state(name, data, children, until)
+                    state = self._state(name, told, until)
                 except Unavailable as error:
                     if not error.permanent:
                         raise
@@ -93,25 +90,32 @@ class Reader:
         if problem is not None:
             raise problem
 
-    def _state(self, name: str, data: Any, children: Any, until: float) -> LockState:
+    def _state(self, name: str, told: list[Any], until: float) -> LockState:
+        data, children, success = told
         if isinstance(data, Exception) or isinstance(children, Exception):
             return LockState(name, False, None, None, None, None, ())
         folder = self._paths.folder(name)
         token = last_token(data[0], folder)
         queue = self._entries(folder, children[0], until)
-        first = queue[0] if queue else None
-        holder = first[1] if first else None
+        last = self._last_success(success, f"{folder}/{SUCCESS}", until)
+        _, holder, stat = queue[0] if queue else ("", None, None)
         # A first waiter is about to take the lock, and has not yet.
-        held = first is not None and (holder is None or holder.beat is None)
+        held = bool(queue) and (holder is None or holder.beat is None)
         waiters = tuple(entry.client for _, entry, _ in queue[1 if held else 0 :] if entry)
         if not held:
-            return LockState(name, False, token, None, None, None, waiters)
-        assert first is not None
+            return LockState(name, False, token, None, None, None, waiters, last)
         if holder is None:
-            return LockState(name, True, None, None, None, None, waiters)
-        age = self._server_time(until) - first[2].mtime / 1000
+            return LockState(name, True, None, None, None, None, waiters, last)
+        assert stat is not None
+        age = self._server_time(until) - stat.mtime / 1000
         left = min(max(holder.ttl - age, 0.001), holder.ttl)
-        return LockState(name, True, first[2].czxid, holder.client, holder.ttl, left, waiters)
+        return LockState(name, True, stat.czxid, holder.client, holder.ttl, left, waiters, last)
+
+    def _last_success(self, success: Any, where: str, until: float) -> Success | None:
+        if isinstance(success, Exception) or (length := ran_for(success[0], where)) is None:
+            return None
+        at = success[1].mtime / 1000 - length
+        return Success(at, max(0.0, self._server_time(until) - at))
 
     def _server_time(self, until: float) -> float:
         """Its wall clock, which nodes are stamped with. Told by a node that we make and remove; without the permission
@@ -133,3 +137,7 @@ class Reader:
     def close(self, until: float) -> None:
         if self._session.identity != NOBODY:
             self._session.close(until)
+
+
+def _requests(folder: str) -> tuple[Any, ...]:
+    return GetData(folder, None), GetChildren2(folder, None), GetData(f"{folder}/{SUCCESS}", None)

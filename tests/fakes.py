@@ -121,9 +121,9 @@ class ScriptedBackend(Backend):
         self.note("shortcomings")
         return self.faults
 
-    def release(self, grant: Grant, timeout: float) -> None:
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
         assert timeout > 0
-        self.note(f"release {grant.token}")
+        self.note(f"release {grant.token} after {ran_for}")
 
     def inspect(self, name: str, timeout: float) -> LockState:
         assert timeout > 0

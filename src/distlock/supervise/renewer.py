@@ -16,9 +16,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from typing import NoReturn
 
-from ..backend_url import masked, password
 from ..backends import open_backend
 from ..backends.base import (
     Backend,
@@ -60,7 +60,8 @@ def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline,
     """The whole life of R. Never returns; whatever goes wrong is told to the supervisor."""
     try:
         stderr = _detach(channel, signals, keep_stderr=plan.verbosity >= 2)
-        _Renewer(plan, supervisor, channel, deadline, stderr).run()
+        with closing(open_backend(plan.backend, Environment(boottime, state_directory, plan.password))) as backend:
+            _Renewer(plan, supervisor, channel, deadline, stderr).run(backend)
     except Cancelled:
         pass
     except DistlockError as error:
@@ -110,9 +111,8 @@ class _Renewer:
 
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
 
-    def run(self) -> None:
-        backend = open_backend(self._plan.backend, Environment(boottime, state_directory, password()))
-        lease_file = KeptLeaseFile(self._plan.owner, masked(self._plan.backend), lambda text: self._note(1, text))
+    def run(self, backend: Backend) -> None:
+        lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
         self._lease_file = lease_file
         grant = self._acquire_or_clean_up(backend)
         if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, _RELEASE):
@@ -163,7 +163,7 @@ class _Renewer:
         required = plan.require
         qualify: Callable[[], None] | None = None
         if required:
-            qualify = lambda: check_class(backend, masked(plan.backend), required, _REQUEST)  # noqa: E731
+            qualify = lambda: check_class(backend, plan.backend_shown, required, _REQUEST)  # noqa: E731
         request = Request(plan.name, plan.ttl, client)
         return Acquisition(
             backend,
