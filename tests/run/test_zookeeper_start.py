@@ -147,7 +147,7 @@ def test_nobody_there(lab: Lab) -> None:
     place = f"{HOST}:{free_port()}"
     start = time.monotonic()
     done = lab.run("-b", f"zookeeper://{place}", "-n", "p", "--", "touch", "started")
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < 8.0  # not the ten seconds of a first contact
     assert done.returncode == 69
     assert done.stderr.decode() == f"distlock: {place} is not reached: Connection refused\n"
     assert not (lab.folder / "started").exists()
@@ -168,7 +168,7 @@ def test_an_unknown_layout_is_69(lab: Lab, zk: KazooClient) -> None:
     zk.create(folder("layout"), b'{"version":9}', makepath=True)
     start = time.monotonic()
     done = lab.run("layout", "--", "touch", "started")
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < 8.0  # not the ten seconds of a first contact
     assert done.returncode == 69
     assert b"in a layout that this program does not know" in done.stderr
     assert not (lab.folder / "started").exists()
