@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .zookeeper_url import Ensemble
 
 _CLOSE = 0.3
+Key = tuple[str, str]
+"""Lock and owner."""
 
 
 class ZooKeeperBackend(Backend):
@@ -44,8 +46,8 @@ class ZooKeeperBackend(Backend):
         self._servers = Servers(ensemble, clock)
         self._paths = Paths(ensemble.chroot)
         self._reader = Reader(self._servers, self._paths, clock)
-        self._waiting: dict[str, Place] = {}  # by owner
-        self._held: dict[str, Place] = {}
+        self._waiting: dict[Key, Place] = {}
+        self._held: dict[Key, Place] = {}
         self._readable = -1
 
     @classmethod
@@ -65,25 +67,26 @@ class ZooKeeperBackend(Backend):
         return ZooKeeperTicket(self, request)
 
     def place(self, request: Request, *, anew: bool = False) -> Place:
-        owner = request.client.owner
-        if anew or owner not in self._waiting:
-            if left := self._waiting.pop(owner, None):
-                left.session.drop()
-            self._waiting[owner] = Place(
-                Session(self._servers, self.clock),
-                self._paths.folder(request.name),
-                request.client,
-                request.ttl,
-                login=self._login,
-            )
-        return self._waiting[owner]
+        key = request.name, request.client.owner
+        if anew and (gone := self._waiting.pop(key, None)):
+            self._end(gone, self.clock() + _CLOSE)
+        if key not in self._waiting:
+            session = Session(self._servers, self.clock)
+            folder = self._paths.folder(request.name)
+            self._waiting[key] = Place(session, folder, request.client, request.ttl, login=self._login)
+        return self._waiting[key]
 
-    def left(self, owner: str) -> None:
-        del self._waiting[owner]
+    def left(self, request: Request) -> None:
+        del self._waiting[request.name, request.client.owner]
 
-    def hold(self, owner: str, place: Place) -> None:
-        del self._waiting[owner]
-        self._held[owner] = place
+    def hold(self, request: Request) -> None:
+        key = request.name, request.client.owner
+        self._held[key] = self._waiting.pop(key)
+
+    def _end(self, place: Place, until: float) -> None:
+        """The node is gone; so should be the session, if it is not."""
+        with suppress(DistlockError):
+            place.session.close(until)
 
     # -- leases ------------------------------------------------------------------------------------------------------
 
@@ -95,13 +98,13 @@ class ZooKeeperBackend(Backend):
         try:
             place.renew(until)
         except Expired:
-            self._forget(grant.owner, until)
+            self._end(self._held.pop((grant.name, grant.owner)), min(until, self.clock() + _CLOSE))
             raise LeaseLost("its node was removed, or its session has ended") from None
         return grant._replace(ttl=place.ttl, valid_from=place.session.opened_at)
 
     def alarm(self, grant: Grant) -> int | None:
         """The connection: a watch on our node and the end of the connection come that way."""
-        place = self._held.get(grant.owner)
+        place = self._held.get((grant.name, grant.owner))
         if place is None:
             return None
         if not place.session.news():
@@ -116,25 +119,21 @@ class ZooKeeperBackend(Backend):
         if place is not None:
             with suppress(Expired):
                 place.give_back(until, ran_for)
-            del self._held[grant.owner]
+            del self._held[grant.name, grant.owner]
 
     def _place_of(self, grant: Grant, until: float) -> Place | None:
         """Ours, or one that another process has left: the owner counts."""
-        if grant.owner in self._held:
-            return self._held[grant.owner]
+        key = grant.name, grant.owner
+        if key in self._held:
+            return self._held[key]
         folder = self._paths.folder(grant.name)
         for node, entry, stat in self._reader.entries(folder, until):
             if entry and entry.client.owner == grant.owner and entry.beat is None and stat.czxid == grant.token:
                 session = Session(self._servers, self.clock, Identity(stat.ephemeralOwner, entry.session))
                 place = Place.taken_over(session, folder, node, stat.czxid, entry, login=self._login)
-                self._held[grant.owner] = place
+                self._held[key] = place
                 return place
         return None
-
-    def _forget(self, owner: str, until: float) -> None:
-        place = self._held.pop(owner)
-        with suppress(DistlockError):
-            place.session.close(min(until, self.clock() + _CLOSE))
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

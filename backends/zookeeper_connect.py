@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import socket
-import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .zookeeper_errors import FAILURES, translated
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from .base import DistlockError
@@ -22,6 +22,7 @@ class Servers:
     def __init__(self, ensemble: Ensemble, clock: Callable[[], float]) -> None:
         self.ensemble = ensemble
         self.clock = clock
+        self._addresses: dict[Server, list[Any]] = {}
         self._order = random.sample(ensemble.servers, len(ensemble.servers))
 
     def first(self, until: float, use: Callable[[socket.socket, float], None]) -> Server:
@@ -50,8 +51,10 @@ class Servers:
         raise problem from cause
 
     def _connected(self, server: Server, until: float) -> socket.socket:
-        # Not bounded by us but by the system's resolv.conf.
-        found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+        # Each renewal is a connection: a resolver that hangs, which we cannot bound, is asked only if it has to be.
+        found = self._addresses.pop(server, None)
+        if found is None:
+            found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
         context = self._context() if self.ensemble.tls else None
         last: OSError = OSError(f"no address of {server.host}")
         for index, (family, kind, protocol, _, address) in enumerate(found):
@@ -61,16 +64,19 @@ class Servers:
                 one.settimeout(max(0.001, (until - now) / (len(found) - index)))
                 one.connect(address)
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if context is None:
-                    return one
-                one.settimeout(max(0.001, until - self.clock()))
-                return context.wrap_socket(one, server_hostname=server.host)
+                if context is not None:
+                    one.settimeout(max(0.001, until - self.clock()))
+                    one = context.wrap_socket(one, server_hostname=server.host)
+                self._addresses[server] = found
+                return one
             except OSError as error:
                 one.close()
                 last = error
         raise last
 
     def _context(self) -> ssl.SSLContext:
+        import ssl  # some milliseconds, for TLS alone
+
         context = ssl.create_default_context(cafile=self.ensemble.ca)
         if self.ensemble.cert:
             # An empty passphrase, or OpenSSL would ask for one at the terminal.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 
 import kazoo.exceptions as its
 
@@ -63,6 +62,8 @@ def translated(error: Exception, address: str) -> DistlockError:
 
 
 def _connection(error: Exception, address: str) -> DistlockError:
+    import ssl  # some milliseconds, which a start without trouble does not need
+
     if isinstance(error, ssl.SSLCertVerificationError):
         return Refused(f"{address} has a certificate that does not pass: {error.verify_message}")
     if isinstance(error, ssl.SSLError):

@@ -14,8 +14,8 @@ a removal at the same time only one comes to pass.
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import kazoo.exceptions as its
@@ -134,7 +134,7 @@ class Place:
             self._open(until)
         if self._mark and self._find_again(until):
             return False
-        self._mark = uuid.uuid4().hex + MARK
+        self._mark = os.urandom(16).hex() + MARK
         create = Create2(f"{self._folder}/{self._mark}", self._data(), self._acl, EPHEMERAL | SEQUENCE)
         requests = create, GetData(self._folder, None), GetChildren2(self._folder, None)
         made, folder, children = self.session.ask(until, *requests)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import select
-import ssl
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -219,7 +218,8 @@ class Session:
 
     def _readable(self, connected: socket.socket) -> bool:
         """What was read or decrypted already does not show on the socket."""
-        if len(self._bytes) >= 4 or (isinstance(connected, ssl.SSLSocket) and connected.pending()):
+        decrypted = getattr(connected, "pending", None)  # of TLS
+        if len(self._bytes) >= 4 or (decrypted is not None and decrypted()):
             return True
         look = select.poll()
         look.register(connected, select.POLLIN)

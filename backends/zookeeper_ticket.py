@@ -46,7 +46,7 @@ class ZooKeeperTicket(Ticket):
             raise Unavailable(f"{self._backend.address} ends every session at once")
         self._open = False
         request, place = self._request, self._place
-        self._backend.hold(request.client.owner, place)
+        self._backend.hold(request)
         return Grant(request.name, request.client.owner, place.token, place.ttl, place.session.opened_at)
 
     def wait(self, timeout: float, cancel: int) -> None:
@@ -60,4 +60,4 @@ class ZooKeeperTicket(Ticket):
         self._open = False
         with suppress(DistlockError):
             self._place.session.close(self._backend.clock() + LEAVE)
-            self._backend.left(self._request.client.owner)
+            self._backend.left(self._request)

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from contending import Contender
 from distlock.clock import boottime
 from margins import Margin
-from processes import Lab, Stamps, is_alive, renewer_of, wait_until
+from processes import Lab, Stamps, is_alive, wait_until
 from proxy import Proxy
 from servers import HOST
 from zookeeper_fixtures import data, folder, queue
@@ -200,13 +200,6 @@ def test_kill_9_of_the_wrapper(lab: Lab, margin: Margin) -> None:
         granted = other.wait(5)
     margin(stamps.last(), granted)
     assert granted - killed < 1.0
-
-
-def test_no_client_library_in_the_supervisor(lab: Lab) -> None:
-    """The engine brings ssl, by which its presence shows."""
-    run, _ = stamping(lab)
-    assert "/_ssl." in Path(f"/proc/{renewer_of(run.pid)}/maps").read_text()
-    assert "/_ssl." not in Path(f"/proc/{run.pid}/maps").read_text()
 
 
 # --- the network ------------------------------------------------------------------------------------------------------
