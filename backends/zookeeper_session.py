@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import kazoo.exceptions as its
 from kazoo.protocol.serialization import Auth, Close, Connect, ReplyHeader, Watch, int_struct
 
-from .zookeeper_errors import FAILURES, Expired, NotZooKeeper, translated
+from .zookeeper_errors import FAILURES, Expired, NotZooKeeper, of_code, translated
 
 if TYPE_CHECKING:
     import socket
@@ -290,5 +290,5 @@ def _parsed(kind: Any, message: bytes) -> Any:
 
 def _answer(request: Any, code: int, body: bytes) -> Answer:
     if code:
-        return its.EXCEPTIONS[code]() if code in its.EXCEPTIONS else its.KazooException(f"error {code}")
+        return of_code(code)
     return _parsed(type(request), body) if hasattr(request, "deserialize") else None

@@ -13,8 +13,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from contenders import acquire, never, request, take, try_once
-from distlock.backends.base import LeaseLost, Unavailable
+from distlock.backends.base import DistlockError, LeaseLost, Refused, Unavailable
 from distlock.backends.zookeeper import ZooKeeperBackend
+from distlock.backends.zookeeper_errors import of_code, translated
 from distlock.clock import boottime
 from processes import wait_until
 from proxy import Proxy
@@ -302,7 +303,7 @@ def backend_url(backend: ZooKeeperBackend) -> str:
 # --- what servers grant -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("asked", "granted"), [(0.1, 0.4), (90.0, 60.0), (7.0, 7.0), (1.23456, 1.23456)])
+@pytest.mark.parametrize(("asked", "granted"), [(90.0, 60.0), (7.0, 7.0), (1.23456, 1.23456)])
 def test_the_servers_limits_are_the_ttl(backend: ZooKeeperBackend, name: str, asked: float, granted: float) -> None:
     before = boottime()
     grant = take(backend, name, ttl=asked)
@@ -358,3 +359,30 @@ def test_a_stall_drops_no_waiter(tmp_path: Path) -> None:
         server.thaw()
         beat_for(4.0)
         assert queue(zk, "p") == nodes
+
+
+# --- what servers answer ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "permanent", "says"),
+    [
+        (-4, Unavailable, False, "lost the connection"),
+        (-122, Unavailable, False, "took too long"),
+        (-127, Unavailable, False, "overloaded"),
+        (-6, Unavailable, True, "3.5 is the oldest"),
+        (-120, Unavailable, True, "localSessionsUpgradingEnabled"),
+        (-125, Unavailable, True, "quota"),
+        (-102, Refused, None, "does not allow it"),
+        (-115, Refused, None, "refuses the user or password"),
+        (-124, Refused, None, "SASL"),
+        (-3, Unavailable, False, "answers with error -3"),
+        (-999, Unavailable, False, "answers with error -999"),  # of a later server
+    ],
+)
+def test_answers_that_are_errors(code: int, kind: type[DistlockError], permanent: bool | None, says: str) -> None:
+    error = translated(of_code(code), "zk1:2181")
+    assert type(error) is kind
+    assert getattr(error, "permanent", None) is permanent
+    assert str(error).startswith("zk1:2181 ")
+    assert says in str(error)

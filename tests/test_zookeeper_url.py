@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,12 @@ def test_a_login_is_in_no_representation() -> None:
 def test_a_password_of_the_environment_has_to_be_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="DISTLOCK_PASSWORD is no UTF-8"):
         ZooKeeperBackend.from_url("zookeeper://u@h", environment(tmp_path)._replace(password="\udcff"))
+
+
+def test_a_start_without_tls_loads_no_more_than_it_needs() -> None:
+    """The child starts as early as possible: of kazoo only the protocol, and of Python no TLS."""
+    script = (
+        "import sys, distlock.backends.zookeeper; print(sorted({'ssl', 'kazoo.client', 'uuid'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
