@@ -117,8 +117,10 @@ class ZooKeeperBackend(Backend):
         until = self.clock() + timeout
         place = self._place_of(grant, until)
         if place is not None:
-            with suppress(Expired):
+            try:
                 place.give_back(until, ran_for)
+            except Expired:
+                self._end(place, min(until, self.clock() + _CLOSE))
             del self._held[grant.name, grant.owner]
 
     def _place_of(self, grant: Grant, until: float) -> Place | None:

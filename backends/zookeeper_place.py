@@ -186,10 +186,10 @@ class Place:
         if self._ahead and self._watched:
             if not self.session.events:
                 return False  # its watch would have told of the end of the one before us
-            # Nobody comes in before a node that is there.
-            only = self._ahead == [self._ahead[-1]]
-            self._ahead = [] if only and f"{self._folder}/{self._ahead[-1]}" in self.session.events else None
-            self.session.events.clear()
+            # Nobody comes in before a node that is there. (A node that is not ephemeral has events of other kinds.)
+            was_last = len(self._ahead) == 1 and f"{self._folder}/{self._ahead[0]}" in self.session.ended
+            self._ahead = [] if was_last else None
+            self.session.forget_events()
         if self._ahead is None:
             children = self.session.ask(until, GetChildren2(self._folder, None))[0]
             if isinstance(children, Exception):

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import select
-import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import kazoo.exceptions as its
 from kazoo.protocol.serialization import Auth, Close, Connect, ReplyHeader, Watch, int_struct
 
-from .zookeeper_errors import FAILURES, Expired, NotZooKeeper, of_code, translated
+from .zookeeper_errors import FAILURES, Expired, NotZooKeeper, translated
+from .zookeeper_wire import ANSWERS, Answer, answer_to, framed, packed, parsed
 
 if TYPE_CHECKING:
     import socket
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
     from .zookeeper_connect import Servers
 
-Answer = Any  # what kazoo makes of it, or one of ANSWERS
-ANSWERS = (its.NoNodeError, its.NodeExistsError, its.BadVersionError)
-"""Errors that are answers like others: given, not raised."""
 _EVENT, _PONG, _AUTH = -1, -2, -4
+_ENDED = 2  # of a watch event's types
 _LARGEST = 64 << 20
 _REST = 1.0
 """Seconds for the rest of something of which a part is there."""
@@ -64,8 +62,10 @@ class Session:
         """What the server granted, in seconds."""
         self.opened_at = 0.0
         """Just before the session was last asked for: the leader's count was started after that."""
-        self.events: set[str] = set()
-        """Paths of which a watch has told since the connection was made."""
+        self.events = False
+        """Whether a watch has told anything since the connection was made,"""
+        self.ended: set[str] = set()
+        """and the paths of nodes whose end it was."""
         self._socket: socket.socket | None = None
         self._address = servers.ensemble.address
         self._bytes = bytearray()
@@ -95,8 +95,8 @@ class Session:
         number, password = self.identity
         asked = Connect(0, self._seen, math.ceil(timeout * 1000), number, password, False)
         opened_at = self._clock()
-        self._send(_framed(bytes(asked.serialize())), until)
-        granted, _ = _parsed(Connect, self._frame(until))
+        self._send(framed(bytes(asked.serialize())), until)
+        granted, _ = parsed(Connect, self._frame(until))
         if granted.time_out <= 0:
             raise Expired
         self.identity = Identity(granted.session_id, granted.passwd)
@@ -106,7 +106,7 @@ class Session:
         ensemble = self._servers.ensemble
         if ensemble.user is not None:
             login = Auth(0, "digest", f"{ensemble.user}:{ensemble.password or ''}")
-            self._send(_packed(_AUTH, login), until)
+            self._send(packed(_AUTH, login), until)
             header, _ = self._message(until)
             if header.xid != _AUTH or header.err:
                 raise its.AuthFailedError
@@ -131,7 +131,11 @@ class Session:
             self._socket = None
         self._bytes.clear()
         self._unanswered.clear()
-        self.events.clear()
+        self.forget_events()
+
+    def forget_events(self) -> None:
+        self.events = False
+        self.ended.clear()
 
     @property
     def connected(self) -> bool:
@@ -163,13 +167,13 @@ class Session:
         self._post(until, requests, None)
 
     def _post(self, until: float, requests: tuple[Any, ...], answers: list[Answer] | None) -> None:
-        packed = b""
+        message = b""
         for request in requests:
             self._request = self._request % 0x7FFFFFFF + 1
             self._unanswered.append((self._request, request, answers))
-            packed += _packed(self._request, request)
+            message += packed(self._request, request)
         try:
-            self._send(packed, until)
+            self._send(message, until)
         except FAILURES as error:
             self.drop()
             raise translated(error, self._address) from error
@@ -183,7 +187,7 @@ class Session:
         dropped = self._socket is None and self._told_of != self.opened_at
         if dropped:
             self._told_of = self.opened_at
-        return dropped or bool(self.events)
+        return dropped or self.events
 
     @property
     def descriptor(self) -> int | None:
@@ -228,17 +232,20 @@ class Session:
     def _take(self, until: float) -> None:
         header, body = self._message(until)
         if header.xid == _EVENT:
-            self.events.add(_parsed(Watch, body)[0].path)
+            event, _ = parsed(Watch, body)
+            self.events = True
+            if event.type == _ENDED:
+                self.ended.add(event.path)
         elif header.xid != _PONG:
             if not self._unanswered or self._unanswered[0][0] != header.xid:
                 raise NotZooKeeper
             _, request, answers = self._unanswered.popleft()
             if answers is not None:
-                answers.append(_answer(request, header.err, body))
+                answers.append(answer_to(request, header.err, body))
 
     def _message(self, until: float) -> tuple[Any, bytes]:
         frame = self._frame(until)
-        header, offset = _parsed(ReplyHeader, frame)
+        header, offset = parsed(ReplyHeader, frame)
         self._seen = max(self._seen, header.zxid)
         return header, frame[offset:]
 
@@ -271,24 +278,3 @@ class Session:
         if left <= 0:
             raise TimeoutError
         return max(0.001, left)  # 0 would mean: do not block
-
-
-def _packed(number: int, request: Any) -> bytes:
-    return _framed(int_struct.pack(number) + int_struct.pack(request.type) + bytes(request.serialize()))
-
-
-def _framed(message: bytes) -> bytes:
-    return bytes(int_struct.pack(len(message))) + message
-
-
-def _parsed(kind: Any, message: bytes) -> Any:
-    try:
-        return kind.deserialize(message, 0)
-    except (ValueError, IndexError, struct.error) as error:
-        raise NotZooKeeper from error
-
-
-def _answer(request: Any, code: int, body: bytes) -> Answer:
-    if code:
-        return of_code(code)
-    return _parsed(type(request), body) if hasattr(request, "deserialize") else None

@@ -57,7 +57,10 @@ class Reader:
 
     def _entries(self, folder: str, children: list[str], until: float) -> list[tuple[str, Entry | None, Any]]:
         nodes = in_order(children)
-        answers = self.ask(until, *(GetData(f"{folder}/{node}", None) for node in nodes)) if nodes else []
+        answers: list[Any] = []
+        for start in range(0, len(nodes), _BATCH):
+            some = nodes[start : start + _BATCH]
+            answers += self.ask(until, *(GetData(f"{folder}/{node}", None) for node in some))
         found = zip(nodes, answers, strict=True)
         return [
             (node, decode(got[0], f"{folder}/{node}"), got[1]) for node, got in found if not isinstance(got, Exception)

@@ -34,19 +34,18 @@ class ZooKeeperTicket(Ticket):
         for _ in range(5):
             reused = self._place.session.connected
             try:
-                if not self._place.try_once(until, clock()):
-                    return None
-                break
+                return self._granted() if self._place.try_once(until, clock()) else None
             except Expired:
                 self._place = self._backend.place(self._request, anew=True)
-            except Unavailable:
-                if not reused or clock() >= until:
+            except Unavailable as error:
+                if error.permanent or not reused or clock() >= until:
                     raise
-        else:
-            raise Unavailable(f"{self._backend.address} ends every session at once")
+        raise Unavailable(f"{self._backend.address} ends every session or connection at once")
+
+    def _granted(self) -> Grant:
         self._open = False
+        self._backend.hold(self._request)
         request, place = self._request, self._place
-        self._backend.hold(request)
         return Grant(request.name, request.client.owner, place.token, place.ttl, place.session.opened_at)
 
     def wait(self, timeout: float, cancel: int) -> None:

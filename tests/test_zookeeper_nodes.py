@@ -350,6 +350,23 @@ def test_a_foreign_node_is_a_foreign_holder(backend: Backend, zk: KazooClient, n
     assert (state.held, state.holder, state.token) == (True, None, None)
 
 
+def test_news_of_the_node_before_us_is_not_its_end(backend: Backend, zk: KazooClient, name: str) -> None:
+    """One that is not ephemeral may have children, which a watch tells of too."""
+    zk.ensure_path(folder(name))
+    before = zk.Lock(folder(name))
+    before.acquire(ephemeral=False)
+    (path,) = queue(zk, name)
+    with backend.enqueue(request(name, 20.0)) as ticket, never() as cancel:
+        assert ticket.poll() is None
+        for _ in range(3):
+            zk.create(f"{path}/child")
+            ticket.wait(1.0, cancel)
+            assert ticket.poll() is None
+            zk.delete(f"{path}/child")
+        before.release()
+        assert acquire(ticket, 2.0)
+
+
 def test_what_is_no_contender_is_in_nobodys_way(backend: Backend, zk: KazooClient, name: str) -> None:
     for node in ("leases", "x__lock__", "x__lock__123", "__lock__00000000011", "x__lock__0000000001.old"):
         zk.ensure_path(f"{folder(name)}/{node}")
