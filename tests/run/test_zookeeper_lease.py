@@ -373,3 +373,20 @@ def test_a_holder_cut_off_with_its_follower(fleet: Lab, three: list[ZooKeeperSer
         ended(run, stamps)
         follower.thaw()
     margin(stamps.last(), granted)
+
+
+def test_a_follower_that_is_left_alone(fleet: Lab, three: list[ZooKeeperServer], margin: Margin) -> None:
+    """It answers on until it has noticed; what it answers is worth nothing. The leader, which was frozen, counts from
+    what it had heard before."""
+    follower = next(server for server in three if server.mode == "follower")
+    run, stamps = stamping(fleet, "deaf", "--ttl", "5", backend=follower.url)
+    rest = [server for server in three if server is not follower]
+    for server in rest:
+        server.freeze()
+    frozen = boottime()
+    ended(run, stamps, 15)
+    assert stamps.last() < frozen + 5
+    for server in rest:
+        server.thaw()
+    with contender(fleet) as other:
+        margin(stamps.last(), other.wait(20))
