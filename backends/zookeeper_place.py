@@ -257,9 +257,12 @@ class Place:
         """End the node, at once with the record of a success, and then the session. Without a success the session's
         end is the node's, in one step. Raises Expired when both were gone: nothing is recorded."""
         if ran_for is not None:
-            if not self.session.connected:
+            record = encode_success(ran_for)
+            try:
+                self._succeed(until, record)
+            except Unavailable:  # the connection was dropped; what was carried out already is not done twice
                 self._open(until)
-            self._succeed(until, encode_success(ran_for))
+                self._succeed(until, record)
         self.session.close(until)
 
     def _succeed(self, until: float, record: bytes) -> None:

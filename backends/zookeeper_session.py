@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import kazoo.exceptions as its
 from kazoo.protocol.serialization import Auth, Close, Connect, ReplyHeader, Watch, int_struct
 
+from .base import Unavailable
 from .zookeeper_errors import FAILURES, Expired, NotZooKeeper, translated
 from .zookeeper_wire import ANSWERS, Answer, answer_to, framed, packed, parsed
 
@@ -112,12 +113,18 @@ class Session:
                 raise its.AuthFailedError
 
     def close(self, until: float) -> None:
-        """End the session, and with it its nodes, in one step."""
+        """End the session, and with it its nodes, in one step. Asked again if the connection was dropped meanwhile."""
+        if self.identity == NOBODY:
+            self.drop()
+            return
         try:
-            if not self.connected:
-                if self.identity == NOBODY:
+            try:
+                if self.connected:
+                    self.ask(until, Close())
                     return
-                self.open(self.timeout or 1.0, until)
+            except Unavailable:
+                pass
+            self.open(self.timeout or 1.0, until)
             self.ask(until, Close())
         except Expired:
             pass

@@ -243,6 +243,24 @@ def test_an_ended_session_is_a_lost_lease(
     backend.renew(later, 5.0)
 
 
+@pytest.mark.parametrize("ran_for", [None, 1.0])
+def test_a_lock_is_given_back_over_a_connection_that_was_dropped(
+    cut: ZooKeeperBackend, backend: ZooKeeperBackend, proxy: Proxy, name: str, ran_for: float | None
+) -> None:
+    grant = take(cut, name)
+    for outage in range(2):
+        proxy.refuse()
+        if outage == 1:
+            with pytest.raises(Unavailable):
+                cut.release(grant, 0.5, ran_for)
+        proxy.let_pass()
+    cut.release(grant, 5.0, ran_for)
+    state = backend.inspect(name, 5.0)
+    assert not state.held
+    assert (state.last_success is None) == (ran_for is None)
+    assert try_once(backend, name)
+
+
 # --- the alarm --------------------------------------------------------------------------------------------------------
 
 
