@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
 from contending import Contender
+from distlock.backends.base import Grant
 from distlock.clock import boottime
 from margins import Margin
 from processes import Lab, Stamps, is_alive, wait_until
 from proxy import Proxy
 from servers import HOST
-from zookeeper_fixtures import data, folder, queue
+from zookeeper_fixtures import data, folder, opened, queue
 from zookeeper_servers import ZooKeeperServer, ensemble, kazoo, url_of
 
 pytestmark = pytest.mark.faults
@@ -91,18 +91,17 @@ def test_a_node_removed_by_somebody(lab: Lab, server: ZooKeeperServer, mode: str
 
 
 def test_a_session_ended_by_somebody(lab: Lab, server: ZooKeeperServer) -> None:
-    """Taken over and closed, as no client but an administrator's would do."""
+    """Taken over and closed by another process, which the node lets do that."""
     run, stamps = stamping(lab, "plain", "--ttl", "30", "-k", "1")
     with kazoo(server) as zk:
-        stat = zk.exists(queue(zk, "job")[0])
+        (path,) = queue(zk, "job")
+        stat = zk.exists(path)
         assert stat
-        password = bytes.fromhex(data(zk, queue(zk, "job")[0])["session"])
-    thief = KazooClient(server.place, client_id=(stat.ephemeralOwner, password), timeout=30)
-    thief.start(5)
-    thief.stop()
-    thief.close()
+        grant = Grant("job", data(zk, path)["owner"], stat.czxid, 30.0, boottime())
+    with opened(server.url) as thief:
+        thief.release(grant, 5.0)
     lost = boottime()
-    ended(run, stamps)
+    assert "its session has ended" in ended(run, stamps)
     assert stamps.last() - lost < 1.0 + 0.7
 
 
