@@ -21,6 +21,8 @@ COMMANDS = (
     "fence",
     "status",
     "inspect",
+    "release",
+    "drill",
     "backends",
     "config",
 )

@@ -16,7 +16,7 @@ def checked(granted: float, asked: float, grace: float) -> str | None:
     try:
         note = check_granted(backend, grant, asked, grace, 1.0)
     except ConfigurationError:
-        assert backend.times(f"release {grant.token} after None")
+        assert backend.times(f"release {grant.token}")
         raise
     assert backend.log == []
     return note

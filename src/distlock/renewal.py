@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .backends.base import DistlockError, LeaseLost
+from .backends.base import DistlockError, LeaseLost, Revoked
 from .clock import TICK
 from .deadline import hard_deadline
 
@@ -82,6 +82,8 @@ class Renewal:
         self._requests = threading.Lock()  # held while one may be under way
         self._last_trouble = "no renewal was answered"
         self.lost = False
+        self.revoked = False
+        """Lost, and yet to be given back once the child is dead: nobody else gets the lock before."""
         self.survivors = False
         """Set by the owner of the thread when something of the child cannot be killed: renewing then goes on past the
         deadline, for as long as the server lets us nobody else should be granted the lock."""
@@ -152,6 +154,7 @@ class Renewal:
             try:
                 grant = self._backend.renew(self._schedule.grant, self._schedule.timeout(now))
             except LeaseLost as error:
+                self.revoked = isinstance(error, Revoked)
                 self._lose(str(error))
                 return None
             except DistlockError as error:

@@ -241,12 +241,12 @@ class _Renewer:
         self._tree.remove_control_group()
 
     def _give_back(self, backend: Backend, renewal: Renewal) -> None:
-        """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
-        find one that is no more."""
+        """Nothing is sent for a lease that is lost, but for one that an operator has taken away: nobody else gets that
+        before. The lease file goes before the lease: nobody who looks at it must find one that is no more."""
         quiet = renewal.stop(_RELEASE)  # a renewal under way would write the file again
         self._lease_file.remove()
         trouble = ""
-        if not renewal.lost:
+        if not renewal.lost or renewal.revoked:
             try:
                 if not quiet:
                     raise Unavailable("a renewal is still unanswered")
