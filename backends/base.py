@@ -51,6 +51,10 @@ class LeaseLost(DistlockError):
     on after "lease lost: "."""
 
 
+class Unmarked(DistlockError):
+    """The lock was given back, but a mark that was to go with it could not be written."""
+
+
 class Revoked(LeaseLost):
     """An operator took the lease away. The lock stays this owner's until it is released or the TTL is over, so that
     nobody else gets it before the job is dead."""
@@ -199,7 +203,8 @@ class Backend(Protocol):
         """Free the lock if ``grant.owner`` still holds it and wake the next waiter; touch nothing otherwise. In the
         same atomic step ``marks`` are written, and with ``keep_for`` the lock is not free but kept for so many seconds
         more: nobody's, and had by nobody. Raises Unavailable, Refused; ValueError if it is to be kept where the engine
-        cannot (``keeps``)."""
+        cannot (``keeps``); Unmarked if the lock was given back, but a mark other than SUCCESS could not be written: a
+        release does not fail for want of room for one."""
 
     @abstractmethod
     def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:

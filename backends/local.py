@@ -19,7 +19,6 @@ from . import local_record as record_of
 from .base import (
     SUCCESS,
     Backend,
-    ConfigurationError,
     DistlockError,
     Grant,
     LeaseLost,
@@ -29,11 +28,12 @@ from .base import (
     Refused,
     Safety,
     Unavailable,
+    Unmarked,
 )
 from .local_boot import Ages, Host
 from .local_crash import CrashProof
 from .local_database import Changed, Database, create_lock
-from .local_directory import check_directory, failure, is_shared, make_directory, percent_decoded
+from .local_directory import check_directory, directory_of, failure, is_shared, make_directory
 from .local_files import Moved
 from .local_queue import byte_is_locked, unlock_byte
 from .local_steps import Steps
@@ -72,16 +72,7 @@ class LocalBackend(Backend):
     def from_url(cls, url: str, environment: Environment) -> Self:
         if url == "local:":
             return cls(lambda: environment.state_directory() / "locks", environment.clock)
-        path = url.removeprefix("local://")
-        problem = ConfigurationError(f"{url!r}: a local backend is local: or local:///DIRECTORY")
-        if path == url or not path.startswith("/") or not path.strip("/") or "?" in path or "#" in path:
-            raise problem
-        try:
-            directory = Path(percent_decoded(path))
-        except ValueError:
-            raise problem from None
-        if "\0" in str(directory):
-            raise problem
+        directory = directory_of(url)
         return cls(lambda: directory, environment.clock)
 
     @cached_property
@@ -153,12 +144,21 @@ class LocalBackend(Backend):
         """The last success alone waits for no disk: a power loss may take it back. Every other mark is on the disk when
         this returns."""
         steps, synced = self._steps(), any(mark.slot != SUCCESS for mark in marks)
+        problem: Unavailable | None = None
         try:
             database = self._held(grant, timeout)
         except (FileNotFoundError, Moved):
             return
         try:
-            database.change(lambda sql: steps.release(sql, grant, marks, keep_for), timeout, synced=synced)
+            try:
+                database.change(lambda sql: steps.release(sql, grant, marks, keep_for), timeout, synced=synced)
+            except Unavailable as error:
+                if not synced:
+                    raise
+                # A mark may need a page more than a full disk has; a lock given back needs none.
+                success = tuple(mark for mark in marks if mark.slot == SUCCESS)
+                database.change(lambda sql: steps.release(sql, grant, success, keep_for), timeout)
+                problem = error
         except Moved:
             pass
         except DistlockError:
@@ -168,6 +168,8 @@ class LocalBackend(Backend):
         if ticket:
             unlock_byte(database.descriptor, ticket)  # wakes the next in line
         database.close()
+        if problem:
+            raise Unmarked(str(problem)) from problem
 
     def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
         steps = self._steps()

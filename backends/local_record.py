@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .base import Client, Mark, Marked, Request
+from .base import SUCCESS, SUCCESS_KEPT, Client, Mark, Marked, Request
 from .local_boot import Host
 
 _CLIENT = "owner, host, pid, user, command, label, since"
@@ -127,16 +127,27 @@ def write_revoked(sql: sqlite3.Connection, by: str) -> None:
     sql.execute("UPDATE lock SET changes = changes + 1, revoked = ?", (by,))
 
 
+def write_success(sql: sqlite3.Connection, marks: Iterable[Mark]) -> None:
+    for mark in marks:
+        if mark.slot == SUCCESS:
+            sql.execute("UPDATE lock SET succeeded = ?", (time.time() - mark.ago,))
+
+
 def write_marks(sql: sqlite3.Connection, marks: Iterable[Mark]) -> None:
+    """All but the last success."""
     now = time.time()
-    sql.execute("DELETE FROM mark WHERE till <= ?", (now,))
-    rows = [(mark.slot, now - mark.ago, now + mark.keep) for mark in marks]
-    sql.executemany("INSERT OR REPLACE INTO mark (slot, began, till) VALUES (?, ?, ?)", rows)
+    rows = [(mark.slot, now - mark.ago, now + mark.keep) for mark in marks if mark.slot != SUCCESS]
+    if rows:
+        sql.execute("DELETE FROM mark WHERE till <= ?", (now,))
+        sql.executemany("INSERT OR REPLACE INTO mark (slot, began, till) VALUES (?, ?, ?)", rows)
 
 
 def read_mark(sql: sqlite3.Connection, slot: str) -> Marked | None:
     now = time.time()
-    row = sql.execute("SELECT began FROM mark WHERE slot = ? AND till > ?", (slot, now)).fetchone()
+    if slot == SUCCESS:
+        row = sql.execute("SELECT succeeded FROM lock WHERE succeeded > ?", (now - SUCCESS_KEPT,)).fetchone()
+    else:
+        row = sql.execute("SELECT began FROM mark WHERE slot = ? AND till > ?", (slot, now)).fetchone()
     return None if row is None else Marked(row[0], now - row[0])
 
 

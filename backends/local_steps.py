@@ -39,12 +39,13 @@ class Steps:
             record_of.write_kept(sql, self._host, now, keep_for)
         else:
             record_of.write_free(sql, self._host, now)
-        if marks:
-            record_of.write_marks(sql, marks)
+        record_of.write_success(sql, marks)
+        record_of.write_marks(sql, marks)
 
     def mark(self, sql: sqlite3.Connection, grant: Grant, mark: Mark) -> None:
         """Raises LeaseLost."""
         self._own(sql, grant, self._ages.now())
+        record_of.write_success(sql, (mark,))
         record_of.write_marks(sql, (mark,))
 
     def revoke(self, sql: sqlite3.Connection, token: int | None, owner: str | None, by: str, at_once: bool) -> bool:

@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from .base import (
+    SUCCESS,
     Backend,
     DistlockError,
     Grant,
@@ -23,6 +24,7 @@ from .base import (
     Revoked,
     Safety,
     Unavailable,
+    Unmarked,
 )
 from .redis_link import Call, Link, script
 from .redis_record import state
@@ -121,14 +123,19 @@ class RedisBackend(Backend):
     def leave(self, name: str, owner: str, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
         words = [word for mark in marks for word in self._words(mark)]
         arguments = (owner, self.channels(name), self.milliseconds(keep_for), *words)
-        self.link.ask(Call(script("leave"), self.keys(name), arguments), self.clock() + timeout)
+        answer = self.link.ask(Call(script("leave"), self.keys(name), arguments), self.clock() + timeout)
+        if isinstance(answer, list) and any(mark.slot != SUCCESS for mark in marks):
+            raise Unmarked(f"{self.address}: {answer[1].decode(errors='backslashreplace')}")
 
     def _words(self, mark: Mark) -> tuple[str, str, str]:
         return mark.slot, str(int(mark.ago * 1e6)), self.milliseconds(mark.keep)
 
     def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
         call = Call(script("mark"), self.keys(grant.name), (grant.owner, *self._words(mark)))
-        if self.link.ask(call, self.clock() + timeout) != b"marked":
+        answer = self.link.ask(call, self.clock() + timeout)
+        if isinstance(answer, list):
+            raise Unavailable(f"{self.address}: {answer[1].decode(errors='backslashreplace')}")
+        if answer != b"marked":
             raise LeaseLost("it ran out, or went to somebody else")
 
     def marked(self, name: str, slot: str, timeout: float) -> Marked | None:

@@ -78,13 +78,17 @@ local function mark_in(slot, now)
 end
 
 -- Writes marks, given as slot, µs since it began, ms for which it is remembered, and so on; drops what is forgotten.
+-- Gives why not, or nil.
 local function write_marks(words, first, now)
   if redis.call('TYPE', KEYS[6]).ok ~= 'hash' then
     redis.call('DEL', KEYS[6]) -- somebody else's doing, or nothing
   end
   for at = first, #words, 3 do
     local slot, start, till = words[at], now - words[at + 1], now + words[at + 2] * 1000
-    redis.call('HSET', KEYS[6], slot, LAYOUT .. ':' .. whole(start) .. ':' .. whole(till))
+    local done = redis.pcall('HSET', KEYS[6], slot, LAYOUT .. ':' .. whole(start) .. ':' .. whole(till))
+    if type(done) == 'table' and done.err then
+      return done.err
+    end
   end
   local last = 0
   for _, slot in ipairs(redis.call('HKEYS', KEYS[6])) do

@@ -4,15 +4,11 @@
 -- ARGV   1 owner id   2 what channels of waiters begin with
 --        3 ms for which the lock is kept, nobody's, 0: it is free
 --        4... marks to write: slot, µs since it began, ms for which it is remembered, and so on
--- gives  'left'
+-- gives  'left'; {'unmarked', why} if marks could not be written: the lock is given back all the same
 
-local owner, keep = ARGV[1], tonumber(ARGV[3])
+local owner, keep, problem = ARGV[1], tonumber(ARGV[3]), nil
 local value = lock_value()
 if value == owner then
-  local now = server_time()
-  if ARGV[4] then
-    write_marks(ARGV, 4, now)
-  end
   redis.call('DEL', KEYS[7])
   if keep > 0 then
     value = KEPT .. owner
@@ -22,9 +18,12 @@ if value == owner then
     redis.call('DEL', KEYS[1], KEYS[3])
     value = false
   end
+  if ARGV[4] then
+    problem = write_marks(ARGV, 4, server_time()) -- a server that is out of memory refuses it
+  end
 end
 drop(owner)
 if not value then
   wake_first(server_time(), ARGV[2])
 end
-return 'left'
+return problem and { 'unmarked', problem } or 'left'

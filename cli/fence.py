@@ -25,7 +25,9 @@ from distlock.state import state_directory
 from distlock.supervise.command import Command, execute, find_command
 from distlock.supervise.signals import Signals
 
-from .opening import TIMEOUT, opened
+from .opening import TIMEOUT, journal_of_this_user, opened
+
+_COUNTING = 0.5
 
 
 def fence(
@@ -67,7 +69,7 @@ def fence(
     path, mode = _register(name, index, store)
     if reset or not command:
         register = FenceRegister.locked(path, name, mode, lambda: _waiting(name))
-        register.reset() if reset else register.advance(number)
+        register.reset() if reset else _advance(register, number, name)
         register.close()
         return 0
     signals = Signals()
@@ -75,9 +77,22 @@ def fence(
     found = find_command([os.fsencode(word) for word in command], environment)
     signals.restore_in_child()
     register = FenceRegister.locked(path, name, mode, lambda: _waiting(name))
-    register.advance(number)
+    _advance(register, number, name)
     os.set_inheritable(register.descriptor, True)
     raise _become(found, environment)
+
+
+def _advance(register: FenceRegister, token: int, resource: str) -> None:
+    """Raises StaleToken, and counts it for the metrics of this host as far as that can be written."""
+    try:
+        register.advance(token)
+    except StaleToken:
+        register.close()
+        try:
+            journal_of_this_user(busy=_COUNTING).add_refusal(resource)
+        except DistlockError:
+            pass
+        raise
 
 
 def _become(command: Command, environment: dict[bytes, bytes]) -> DistlockError:

@@ -25,6 +25,8 @@ COMMANDS = (
     "drill",
     "backends",
     "config",
+    "history",
+    "metrics",
 )
 """Each is a function of the same name in a module of the same name."""
 

@@ -70,6 +70,16 @@ def test_no_key_without_an_expiry_but_the_token(
     assert keys(server) == {token_key("n"): -1, token_key("m"): -1}
 
 
+def test_a_server_out_of_memory_gives_the_lock_back_all_the_same(server: RedisServer, backend: RedisBackend) -> None:
+    held = take(backend, "n")
+    server.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        backend.release(held, 5.0, (Mark(SUCCESS, 1.0, SUCCESS_KEPT),))
+        assert not backend.inspect("n", 5.0).held
+    finally:
+        server.command("CONFIG", "SET", "maxmemory", 0)
+
+
 def test_marks_are_kept_as_long_as_the_last_of_them_and_dropped_one_by_one(
     server: RedisServer, backend: RedisBackend
 ) -> None:
