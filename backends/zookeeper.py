@@ -12,11 +12,25 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from .base import Backend, ConfigurationError, DistlockError, Grant, LeaseLost, LockState, Safety
+from .base import (
+    Backend,
+    ConfigurationError,
+    DistlockError,
+    Grant,
+    LeaseLost,
+    LockState,
+    Mark,
+    Marked,
+    Safety,
+    Unmarked,
+)
 from .zookeeper_connect import Servers
 from .zookeeper_errors import Expired
+from .zookeeper_fences import Fences
+from .zookeeper_folders import acl_of
 from .zookeeper_place import Place
 from .zookeeper_record import Paths
+from .zookeeper_revoke import Meant, revoke
 from .zookeeper_session import Identity, Session
 from .zookeeper_states import Reader
 from .zookeeper_ticket import ZooKeeperTicket
@@ -29,6 +43,7 @@ if TYPE_CHECKING:
     from .zookeeper_url import Ensemble
 
 _CLOSE = 0.3
+_GONE = "its node was removed, or its session has ended"
 Key = tuple[str, str]
 """Lock and owner."""
 
@@ -38,6 +53,7 @@ class ZooKeeperBackend(Backend):
     exclusive_until: ClassVar[str] = "the session ends by the leader's clock, or somebody removes the holder's node"
     token_scope: ClassVar[str] = "the ensemble, over restarts and changes of the leader, as long as it keeps its data"
     fifo: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
 
     def __init__(self, ensemble: Ensemble, clock: Callable[[], float]) -> None:
         self.address = ensemble.address
@@ -46,6 +62,7 @@ class ZooKeeperBackend(Backend):
         self._servers = Servers(ensemble, clock)
         self._paths = Paths(ensemble.chroot)
         self._reader = Reader(self._servers, self._paths, clock)
+        self._fences = Fences(self._reader, self._paths, acl_of(login=self._login))
         self._waiting: dict[Key, Place] = {}
         self._held: dict[Key, Place] = {}
         self._readable = -1
@@ -94,12 +111,11 @@ class ZooKeeperBackend(Backend):
         until = self.clock() + timeout
         place = self._place_of(grant, until)
         if place is None:
-            raise LeaseLost("its node was removed, or its session has ended")
+            raise LeaseLost(_GONE)
         try:
             place.renew(until)
         except Expired:
-            self._end(self._held.pop((grant.name, grant.owner)), min(until, self.clock() + _CLOSE))
-            raise LeaseLost("its node was removed, or its session has ended") from None
+            raise self._lost(grant, until) from None
         return grant._replace(ttl=place.ttl, valid_from=place.session.opened_at)
 
     def alarm(self, grant: Grant) -> int | None:
@@ -113,15 +129,41 @@ class ZooKeeperBackend(Backend):
             self._readable = os.eventfd(1, os.EFD_CLOEXEC)
         return self._readable
 
-    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        if keep_for > 0:
+            raise ValueError("ZooKeeper cannot keep a lock beyond the session that holds it")
         until = self.clock() + timeout
         place = self._place_of(grant, until)
         if place is not None:
             try:
-                place.give_back(until, ran_for)
+                place.give_back(until, marks)
             except Expired:
                 self._end(place, min(until, self.clock() + _CLOSE))
+            except Unmarked:
+                del self._held[grant.name, grant.owner]
+                raise
             del self._held[grant.name, grant.owner]
+
+    def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
+        until = self.clock() + timeout
+        place = self._place_of(grant, until)
+        if place is None:
+            raise LeaseLost(_GONE)
+        try:
+            place.mark(until, mark)
+        except Expired:
+            raise self._lost(grant, until) from None
+
+    def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
+        return self._reader.marked(self._paths.folder(name), slot, self.clock() + timeout)
+
+    def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
+        meant = Meant(self._paths.folder(name), token, owner)
+        return revoke(self._reader, meant, by, self.clock() + timeout, now=now)
+
+    def _lost(self, grant: Grant, until: float) -> LeaseLost:
+        self._end(self._held.pop((grant.name, grant.owner)), min(until, self.clock() + _CLOSE))
+        return LeaseLost(_GONE)
 
     def _place_of(self, grant: Grant, until: float) -> Place | None:
         """Ours, or one that another process has left: the owner counts."""
@@ -132,7 +174,7 @@ class ZooKeeperBackend(Backend):
         for node, entry, stat in self._reader.entries(folder, until):
             if entry and entry.client.owner == grant.owner and entry.beat is None and stat.czxid == grant.token:
                 session = Session(self._servers, self.clock, Identity(stat.ephemeralOwner, entry.session))
-                place = Place.taken_over(session, folder, node, stat.czxid, entry, login=self._login)
+                place = Place.taken_over(session, folder, node, stat, entry, login=self._login)
                 self._held[key] = place
                 return place
         return None
@@ -150,6 +192,12 @@ class ZooKeeperBackend(Backend):
         """None that a client could see: servers do not tell whether they sync to disk. ``timeout`` is not needed."""
         del timeout
         return ()
+
+    def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
+        return self._fences.advance(resource, index, token, self.clock() + timeout)
+
+    def reset_fence(self, resource: str, index: int, timeout: float) -> None:
+        self._fences.reset(resource, index, self.clock() + timeout)
 
     def places(self, name: str) -> tuple[str, ...]:
         return (self._paths.folder(name),)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import kazoo.exceptions as its
 from kazoo.protocol.serialization import (
     CheckVersion,
-    Create,
     Create2,
     Delete,
     Exists,
@@ -31,30 +30,23 @@ from kazoo.protocol.serialization import (
     SetData,
     Transaction,
 )
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from .base import Client, Unavailable
+from .base import SUCCESS, Client, Refused, Revoked, Unavailable, Unmarked
 from .zookeeper_errors import Expired
-from .zookeeper_record import (
-    MARK,
-    SUCCESS,
-    Entry,
-    decode,
-    encode,
-    encode_success,
-    encode_token,
-    in_order,
-    last_token,
-)
+from .zookeeper_folders import acl_of, make
+from .zookeeper_marks import Writer
+from .zookeeper_record import MARK, Entry, decode, encode, encode_token, in_order, last_token
 from .zookeeper_session import NOBODY
 
 if TYPE_CHECKING:
+    from .base import Mark
     from .zookeeper_session import Session
 
 BEAT = 1.2
 _MISSED = 3.2
 """Beats, together just under 4 s: noticed by the beat of whoever is behind, within 5 s."""
 EPHEMERAL, SEQUENCE = 1, 2
+_TRIES = 5
 
 
 class Place:
@@ -71,7 +63,9 @@ class Place:
         """By the caller's clock, once others are before us."""
         self._folder = folder
         self._client = client
-        self._acl = CREATOR_ALL_ACL if login else OPEN_ACL_UNSAFE
+        self._acl = acl_of(login=login)
+        self._version = 0  # of our node, as far as we know
+        self._revoked_by: str | None = None
         self._mark = ""
         self._ahead: list[str] | None = None  # those before us; None: to be asked for
         self._watched = False  # whether the last of them is
@@ -80,10 +74,11 @@ class Place:
         self._served_since = 0.0  # the same: without a gap that others could not have beaten in
 
     @classmethod
-    def taken_over(cls, session: Session, folder: str, node: str, token: int, entry: Entry, *, login: bool) -> Place:
+    def taken_over(cls, session: Session, folder: str, node: str, stat: Any, entry: Entry, *, login: bool) -> Place:
         """That of another process."""
         place = cls(session, folder, entry.client, entry.ttl, login=login)
-        place.node, place.token = node, token
+        place.node, place.token, place._version = node, stat.czxid, stat.version
+        place._revoked_by = entry.revoked_by
         return place
 
     @property
@@ -118,7 +113,10 @@ class Place:
             self._client = self._client._replace(since=time.time())
             if not self.session.connected or now - self.session.opened_at > self._old:
                 self._open(until)
-            self._hold(until)
+            try:
+                self._hold(until)
+            except Revoked:
+                raise Expired from None  # before we knew that it was ours: in the queue once more
             self._record(until)
         return True
 
@@ -139,7 +137,7 @@ class Place:
         requests = create, GetData(self._folder, None), GetChildren2(self._folder, None)
         made, folder, children = self.session.ask(until, *requests)
         if isinstance(made, its.NoNodeError):
-            self._make(self._folder, until)
+            make(lambda request: self.session.ask(until, request)[0], self._folder, self._acl)
             made, folder, children = self.session.ask(until, *requests)
         if any(isinstance(answer, Exception) for answer in (made, folder, children)):
             raise Unavailable(f"the folder {self._folder} comes and goes")
@@ -147,14 +145,6 @@ class Place:
         self._entered(made[0].rpartition("/")[2], made[1])
         self._look(children[0])
         return new
-
-    def _make(self, folder: str, until: float) -> None:
-        """With what is missing above it, from below: what is there already may be in a place that is not for us."""
-        create = Create2(folder, b"", self._acl, 0)
-        above = folder.rpartition("/")[0]
-        if isinstance(self.session.ask(until, create)[0], its.NoNodeError) and above:
-            self._make(above, until)
-            self.session.ask(until, create)
 
     def _find_again(self, until: float) -> bool:
         """Making the node was asked for, and not answered: it may be there. It counts only if it is this session's."""
@@ -173,7 +163,7 @@ class Place:
             raise Unavailable(message, permanent=True)
         if stat.ephemeralOwner != self.session.identity.number:
             raise Expired
-        self.node, self.token, self._last_beat = node, stat.czxid, stat.ctime / 1000
+        self.node, self.token, self._version, self._last_beat = node, stat.czxid, stat.version, stat.ctime / 1000
 
     def _look(self, children: list[str]) -> None:
         queue = in_order(children)
@@ -215,7 +205,7 @@ class Place:
         beaten, *seen = self.session.ask(until, *requests)
         if isinstance(beaten, Exception):
             raise Expired
-        self.next_beat = now + self._beat
+        self.next_beat, self._version = now + self._beat, beaten.version
         self._served(beaten.mtime / 1000)
         gone = any(isinstance(answer, Exception) for answer in seen)
         if not gone and self._is_dead(decode(seen[0][0], before), seen[0][1]):
@@ -241,39 +231,61 @@ class Place:
     # -- holding -----------------------------------------------------------------------------------------------------
 
     def renew(self, until: float) -> None:
-        """The lease counts from ``session.opened_at`` then."""
-        self._open(until)
-        self._hold(until)
+        """The lease counts from ``session.opened_at`` then. Raises Revoked; from then on nothing prolongs it."""
+        if self._revoked_by is None:
+            self._open(until)
+            self._hold(until)
+        else:
+            self.session.drain()
+            self.session.forget_events()
+            raise self._revoked()
 
     def _hold(self, until: float) -> None:
-        """Write that we hold the lock: a quorum has seen it, so the leader that started our count was the leader."""
-        stat, watching = self.session.ask(until, SetData(self._path, self._data(), -1), Exists(self._path, True))
-        if isinstance(stat, Exception) or isinstance(watching, Exception):
-            raise Expired
-        if stat.ephemeralOwner != self.session.identity.number or stat.czxid != self.token:
-            raise Expired
+        """Write that we hold the lock: a quorum has seen it, so the leader that started our count was the leader. By
+        the version, or it would be written over that somebody has taken the lease away."""
+        for _ in range(_TRIES):
+            written, read = self.session.ask(
+                until, SetData(self._path, self._data(), self._version), GetData(self._path, True)
+            )
+            if isinstance(read, Exception):
+                raise Expired
+            stored, stat = read
+            if stat.ephemeralOwner != self.session.identity.number or stat.czxid != self.token:
+                raise Expired
+            entry = decode(stored, self._path)
+            self._version, self._revoked_by = stat.version, entry and entry.revoked_by
+            if self._revoked_by is not None:
+                raise self._revoked()
+            if not isinstance(written, Exception):
+                return  # else the last time it was written, and the answer was lost
+        raise Unavailable(f"somebody writes {self._path} all the time")
 
-    def give_back(self, until: float, ran_for: float | None) -> None:
-        """End the node, at once with the record of a success, and then the session. Without a success the session's
-        end is the node's, in one step. Raises Expired when both were gone: nothing is recorded."""
-        if ran_for is not None:
-            record = encode_success(ran_for)
+    def _revoked(self) -> Revoked:
+        return Revoked(f"an operator released it: {self._revoked_by}")
+
+    def mark(self, until: float, mark: Mark) -> None:
+        """While our node is there, or it raises Expired."""
+        if self._write((mark,), until, leave=False):
+            self.session.tell(until, Exists(self._path, True))  # what watched it went with the connection
+
+    def give_back(self, until: float, marks: tuple[Mark, ...]) -> None:
+        """End the node, at once with marks, and then the session. Without marks the session's end is the node's, in one
+        step. Raises Expired when both were gone: nothing is written; Unmarked when marks could not be."""
+        problem: Refused | Unavailable | None = None
+        if marks:
             try:
-                self._succeed(until, record)
-            except Unavailable:  # the connection was dropped; what was carried out already is not done twice
-                self._open(until)
-                self._succeed(until, record)
+                self._write(marks, until, leave=True)
+            except (Refused, Unavailable) as error:
+                if isinstance(error, Unavailable) and not error.permanent:
+                    raise
+                problem = error
         self.session.close(until)
+        if problem and any(mark.slot != SUCCESS for mark in marks):
+            raise Unmarked(str(problem)) from problem
 
-    def _succeed(self, until: float, record: bytes) -> None:
-        path = f"{self._folder}/{SUCCESS}"
-        end = Delete(self._path, -1)
-        ended, written = self.session.ask(until, Transaction([end, SetData(path, record, -1)]))[0][:2]
-        if isinstance(written, its.NoNodeError):  # the first one
-            create = Create(path, record, self._acl, 0)
-            ended, written = self.session.ask(until, Transaction([end, create]))[0][:2]
-        if isinstance(ended, Exception) or isinstance(written, Exception):
-            raise Expired
+    def _write(self, marks: tuple[Mark, ...], until: float, *, leave: bool) -> bool:
+        writer = Writer(self.session, self._folder, self.node, self._acl)
+        return writer.write(marks, until, leave=leave, connect=self._open)
 
     def _record(self, until: float, *more: Any) -> None:
         """The last token, which outlives the lease; only while the lease lives. Nobody waits for it."""

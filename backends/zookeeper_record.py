@@ -12,8 +12,6 @@ from .base import Client, Unavailable
 
 VERSION = 1
 MARK = "__lock__"
-SUCCESS = "success"
-"""Beside the queue's nodes: written when a run has succeeded, which the server stamps."""
 _CONTENDER = re.compile(r"__r?lock__(\d{10})\Z")  # __rlock__ is kazoo's ReadLock
 _ROOT = "/distlock"
 
@@ -26,8 +24,14 @@ class Paths:
         """Beginning of a node that lives for one question: when the server made it."""
         self.locks = f"{chroot}{_ROOT}/lock"
 
+        self._fences = f"{chroot}{_ROOT}/fence"
+
     def folder(self, name: str) -> str:
         return f"{self.locks}/{encoded(name)}"
+
+    def fence(self, resource: str) -> str:
+        """The folder of its registers."""
+        return f"{self._fences}/{encoded(resource)}"
 
 
 def encoded(name: str) -> str:
@@ -61,34 +65,43 @@ class Entry(NamedTuple):
     session: bytes
     """The password of the session, by which another process takes the lease over. It is no secret to anybody who can
     read the node: servers compute it from the session's number, with a constant of their source code."""
+    revoked_by: str | None = None
+    """The operator who took the lease away,"""
+    renewed: float | None = None
+    """and when it was renewed before that, by the server's clock. Else the node's stamp says it."""
 
 
 def encode(entry: Entry) -> bytes:
     """argv[0] and host names may hold bytes that are no UTF-8; these texts are for people."""
-    told: dict[str, Any] = {"version": VERSION}
-    for name, value in entry.client._asdict().items():
-        told[name] = value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
-    told.update(ttl=entry.ttl, beat=entry.beat, session=entry.session.hex())
-    return _encoded(told)
+    record: dict[str, Any] = {"version": VERSION, **entry.client._asdict()}
+    record.update(ttl=entry.ttl, beat=entry.beat, session=entry.session.hex())
+    if entry.revoked_by is not None:
+        record.update(revoked_by=entry.revoked_by, renewed=entry.renewed)
+    for name, value in record.items():
+        record[name] = value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+    return _encoded(record)
 
 
 def decode(stored: bytes | None, where: str) -> Entry | None:
     """None for what no distlock has written. Raises Unavailable for a layout that this program does not know."""
-    told = _told(stored, where)
-    if told is None:
+    found = told(stored, where)
+    if found is None:
         return None
     try:
         client = Client(
-            owner=str(told["owner"]),
-            host=str(told["host"]),
-            pid=int(told["pid"]),
-            user=str(told["user"]),
-            command=str(told["command"]),
-            label=None if told["label"] is None else str(told["label"]),
-            since=float(told["since"]),
+            owner=str(found["owner"]),
+            host=str(found["host"]),
+            pid=int(found["pid"]),
+            user=str(found["user"]),
+            command=str(found["command"]),
+            label=None if found["label"] is None else str(found["label"]),
+            since=float(found["since"]),
         )
-        beat = None if told["beat"] is None else float(told["beat"])
-        return Entry(client, float(told["ttl"]), beat, bytes.fromhex(told["session"]))
+        beat = None if found["beat"] is None else float(found["beat"])
+        entry = Entry(client, float(found["ttl"]), beat, bytes.fromhex(found["session"]))
+        if found.get("revoked_by") is None:
+            return entry
+        return entry._replace(revoked_by=str(found["revoked_by"]), renewed=float(found["renewed"]))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -97,19 +110,8 @@ def encode_token(token: int) -> bytes:
     return _encoded({"version": VERSION, "token": token})
 
 
-def encode_success(ran_for: float) -> bytes:
-    return _encoded({"version": VERSION, "ran_for": ran_for})
-
-
-def ran_for(stored: bytes | None, where: str) -> float | None:
-    """How long before it was written a successful run had started. Raises Unavailable for an unknown layout."""
-    told = _told(stored, where)
-    found = told.get("ran_for") if told else None
-    return float(found) if isinstance(found, (int, float)) else None
-
-
-def _encoded(told: dict[str, Any]) -> bytes:
-    return json.dumps(told, separators=(",", ":")).encode("ascii")
+def _encoded(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode("ascii")
 
 
 def last_token(stored: bytes | None, where: str) -> int | None:
@@ -117,22 +119,23 @@ def last_token(stored: bytes | None, where: str) -> int | None:
     else that is no record of ours: it may be another layout."""
     if not stored:
         return None
-    told = _told(stored, where)
-    if told is None or not isinstance(told.get("token"), int):
+    found = told(stored, where)
+    if found is None or not isinstance(found.get("token"), int):
         raise _unknown(stored, where)
-    return int(told["token"])
+    return int(found["token"])
 
 
-def _told(stored: bytes | None, where: str) -> dict[str, Any] | None:
+def told(stored: bytes | None, where: str) -> dict[str, Any] | None:
+    """A record of ours; None for what is none. Raises Unavailable for a layout that this program does not know."""
     try:
-        told = json.loads(stored or b"")
+        found = json.loads(stored or b"")
     except ValueError:
         return None
-    if not isinstance(told, dict) or "version" not in told:
+    if not isinstance(found, dict) or "version" not in found:
         return None
-    if told["version"] != VERSION:
+    if found["version"] != VERSION:
         raise _unknown(stored or b"", where)
-    return told
+    return found
 
 
 def _unknown(stored: bytes, where: str) -> Unavailable:

@@ -6,13 +6,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import kazoo.exceptions as its
-from kazoo.protocol.serialization import Create2, Delete, GetChildren2, GetData
+from kazoo.protocol.serialization import Create2, Delete, GetChildren2, GetData, Sync
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from .base import DistlockError, LockState, Refused, Success, Unavailable
+from .base import DistlockError, LockState, Marked, Refused, Unavailable
 from .zookeeper_errors import Expired
+from .zookeeper_marks import decode as decode_mark
+from .zookeeper_marks import mark_path
 from .zookeeper_place import EPHEMERAL, SEQUENCE
-from .zookeeper_record import SUCCESS, Entry, Paths, decode, decoded, in_order, last_token, ran_for
+from .zookeeper_record import Entry, Paths, decode, decoded, in_order, last_token
 from .zookeeper_session import NOBODY, Session
 
 if TYPE_CHECKING:
@@ -51,8 +53,9 @@ class Reader:
         raise Unavailable(f"{self._servers.ensemble.address} ends every session at once")
 
     def entries(self, folder: str, until: float) -> list[tuple[str, Entry | None, Any]]:
-        """The queue of one lock: nodes, what they say, their stat."""
-        children = self.ask(until, GetChildren2(folder, None))[0]
+        """The queue of one lock: nodes, what they say, their stat. Asked with Sync, or a server that lags behind would
+        not show what somebody else was answered."""
+        children = self.ask(until, Sync(folder), GetChildren2(folder, None))[1]
         return [] if isinstance(children, its.NoNodeError) else self._entries(folder, children[0], until)
 
     def _entries(self, folder: str, children: list[str], until: float) -> list[tuple[str, Entry | None, Any]]:
@@ -100,7 +103,7 @@ class Reader:
         folder = self._paths.folder(name)
         token = last_token(data[0], folder)
         queue = self._entries(folder, children[0], until)
-        last = self._last_success(success, f"{folder}/{SUCCESS}", until)
+        last = self._marked(success, mark_path(folder), until)
         _, holder, stat = queue[0] if queue else ("", None, None)
         # A first waiter is about to take the lock, and has not yet.
         held = bool(queue) and (holder is None or holder.beat is None)
@@ -110,15 +113,21 @@ class Reader:
         if holder is None:
             return LockState(name, True, None, None, None, None, waiters, last)
         assert stat is not None
-        age = self._server_time(until) - stat.mtime / 1000
+        age = self._server_time(until) - (stat.mtime / 1000 if holder.renewed is None else holder.renewed)
         left = min(max(holder.ttl - age, 0.001), holder.ttl)
-        return LockState(name, True, stat.czxid, holder.client, holder.ttl, left, waiters, last)
+        return LockState(
+            name, True, stat.czxid, holder.client, holder.ttl, left, waiters, last, revoked_by=holder.revoked_by
+        )
 
-    def _last_success(self, success: Any, where: str, until: float) -> Success | None:
-        if isinstance(success, Exception) or (length := ran_for(success[0], where)) is None:
+    def marked(self, folder: str, slot: str, until: float) -> Marked | None:
+        path = mark_path(folder, slot)
+        return self._marked(self.ask(until, Sync(path), GetData(path, None))[1], path, until)
+
+    def _marked(self, answer: Any, where: str, until: float) -> Marked | None:
+        if isinstance(answer, Exception) or (mark := decode_mark(answer, where)) is None:
             return None
-        at = success[1].mtime / 1000 - length
-        return Success(at, max(0.0, self._server_time(until) - at))
+        now = self._server_time(until)
+        return Marked(mark.began, max(0.0, now - mark.began)) if now < mark.until else None
 
     def _server_time(self, until: float) -> float:
         """Its wall clock, which nodes are stamped with. Told by a node that we make and remove; without the permission
@@ -143,4 +152,4 @@ class Reader:
 
 
 def _requests(folder: str) -> tuple[Any, ...]:
-    return GetData(folder, None), GetChildren2(folder, None), GetData(f"{folder}/{SUCCESS}", None)
+    return GetData(folder, None), GetChildren2(folder, None), GetData(mark_path(folder), None)

@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from contenders import acquire, never, request, take, try_once
-from distlock.backends.base import DistlockError, LeaseLost, Refused, Unavailable
+from distlock.backends.base import SUCCESS, DistlockError, LeaseLost, Mark, Refused, Unavailable
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.backends.zookeeper_errors import of_code, translated
 from distlock.clock import boottime
@@ -243,21 +243,21 @@ def test_an_ended_session_is_a_lost_lease(
     backend.renew(later, 5.0)
 
 
-@pytest.mark.parametrize("ran_for", [None, 1.0])
+@pytest.mark.parametrize("marks", [(), (Mark(SUCCESS, 1.0, 60.0),)])
 def test_a_lock_is_given_back_over_a_connection_that_was_dropped(
-    cut: ZooKeeperBackend, backend: ZooKeeperBackend, proxy: Proxy, name: str, ran_for: float | None
+    cut: ZooKeeperBackend, backend: ZooKeeperBackend, proxy: Proxy, name: str, marks: tuple[Mark, ...]
 ) -> None:
     grant = take(cut, name)
     for outage in range(2):
         proxy.refuse()
         if outage == 1:
             with pytest.raises(Unavailable):
-                cut.release(grant, 0.5, ran_for)
+                cut.release(grant, 0.5, marks)
         proxy.let_pass()
-    cut.release(grant, 5.0, ran_for)
+    cut.release(grant, 5.0, marks)
     state = backend.inspect(name, 5.0)
     assert not state.held
-    assert (state.last_success is None) == (ran_for is None)
+    assert (state.last_success is None) == (not marks)
     assert try_once(backend, name)
 
 
