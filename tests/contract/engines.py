@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servers import RedisServer
+from zookeeper_servers import ZooKeeperServer
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,14 @@ def _redis(folder: Path) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def _zookeeper(folder: Path) -> Iterator[str]:
+    with ZooKeeperServer(folder).running() as server:
+        yield server.url
+
+
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
+    Engine("zookeeper", _zookeeper, ttl=1.0, dropped_within=5.0),
 )

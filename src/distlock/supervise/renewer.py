@@ -11,6 +11,7 @@ import os
 import select
 import sys
 import threading
+from contextlib import closing
 from typing import NoReturn
 
 from ..backend_url import probable_backend
@@ -19,6 +20,7 @@ from ..backends.base import Backend, DistlockError, Environment, Grant, LeaseLos
 from ..clock import boottime
 from ..environment import outer_owners
 from ..errors import Cancelled, InternalError
+from ..granted import check_granted
 from ..leasefile import KeptLeaseFile
 from ..leasing import Wanted, acquire, give_back
 from ..notices import cannot_kill, say_if_ready
@@ -89,8 +91,11 @@ class _Renewer:
 
     def run(self) -> None:
         self.account.prepare_soon()
+        plan = self._plan
         try:
-            self._run()
+            # Closed at the end, or what an engine has opened to look around would stay behind for as long as it lasts.
+            with closing(open_backend(plan.backend, Environment(boottime, state_directory, plan.password))) as backend:
+                self._run(backend)
         except Cancelled:
             self.account.not_had(None)
         except BaseException as error:
@@ -99,11 +104,12 @@ class _Renewer:
                 raise
             self._channel.send(failure(error))
 
-    def _run(self) -> None:
-        backend = open_backend(self._plan.backend, Environment(boottime, state_directory, self._plan.password))
+    def _run(self, backend: Backend) -> None:
         lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
         self._lease_file = lease_file
         grant = self._acquire_or_clean_up(backend)
+        if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, _RELEASE):
+            self._note(1, other_ttl)
         self._schedule = Schedule(grant, self._plan.grace)
         self._deadline.set(self._schedule.hard)
         renewal = Renewal(
@@ -162,9 +168,9 @@ class _Renewer:
             return
         self._tree.group = parked.group
         self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor
-        if self._gate.order(Order(self._schedule.grant.token, self._lease_file.path)):
-            token = self._schedule.grant.token
-            self._channel.send(Message(Kind.GRANTED, -1 if token is None else token))
+        grant = self._schedule.grant
+        if self._gate.order(Order(grant.token, grant.ttl, self._lease_file.path)):
+            self._channel.send(Message(Kind.GRANTED, -1 if grant.token is None else grant.token))
             self.account.started()
         elif self._tree.supervisor_lives():
             self._child_started = False
