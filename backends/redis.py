@@ -1,4 +1,5 @@
-"""Locks on one Redis or Valkey: ``redis://``, ``rediss://``, ``redis+unix://``.
+"""Locks on one Redis or Valkey: ``redis://``, ``rediss://``, ``redis+unix://``. What several servers add is in
+redis_sentinel.py, redis_cluster.py and redlock.py.
 
 The lock is the key ``lock:NAME`` as ``SET NX PX`` makes it, so any client that uses this recipe excludes us and is
 excluded. What goes beyond it (queue, token, who it is) lies beside it in keys of the same hash slot, and each step is
@@ -11,9 +12,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from .base import Backend, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
-from .redis_link import Call, Link, script
+from .base import Backend, DistlockError, Grant, LeaseLost, LockState, Refused, Safety, Unavailable
+from .redis_errors import Answered
+from .redis_link import Link
 from .redis_record import state
+from .redis_script import Call, script
 from .redis_ticket import RedisTicket
 from .redis_url import parse
 
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .base import Environment, Request
-    from .redis_url import Server
+    from .redis_link import Answer
+    from .redis_reach import Reach
 
 _PREFIX = "distlock:{lock:"
 _SCAN = 2000
@@ -41,18 +45,16 @@ class RedisBackend(Backend):
     )
     fifo: ClassVar[bool] = True
 
-    def __init__(self, server: Server, clock: Callable[[], float]) -> None:
-        self.address = server.address
+    def __init__(self, reach: Reach, clock: Callable[[], float]) -> None:
+        self.reach = reach
         self.clock = clock
-        self.link = Link(server, clock)
-        self._server_ahead: float | None = None  # µs of the server's wall clock at zero of ours, at most
 
     @classmethod
     def from_url(cls, url: str, environment: Environment) -> Self:
         server = parse(url)
         if server.password is None:
             server = server._replace(password=environment.password)
-        return cls(server, environment.clock)
+        return cls(Link(server, environment.clock), environment.clock)
 
     @staticmethod
     def keys(name: str) -> tuple[str, ...]:
@@ -68,16 +70,10 @@ class RedisBackend(Backend):
     def milliseconds(seconds: float) -> str:
         return str(math.ceil(seconds * 1000))
 
-    def heard(self, server_time: int) -> None:
-        self._server_ahead = server_time - self.clock() * 1e6
-
-    def server_time_at(self, instant: float) -> str:
-        """What the server's clock says then or a little later, in µs; "0" as long as nothing is known."""
-        return "0" if self._server_ahead is None else str(int(self._server_ahead + instant * 1e6))
-
     def unknown_layout(self, name: str, record: bytes) -> Unavailable:
+        shown = record.decode(errors="backslashreplace")[:40]
         message = (
-            f"{self.address}: the token of the lock {name!r} is {record.decode(errors='backslashreplace')[:40]!r}, "
+            f"{self.reach.address}: the token of the lock {name!r} is {shown!r}, "
             "written in a layout that this program does not know"
         )
         return Unavailable(message, permanent=True)
@@ -87,12 +83,12 @@ class RedisBackend(Backend):
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
         call = Call(script("renew"), self.keys(grant.name), (grant.owner, self.milliseconds(grant.ttl)))
-        answer = self.link.ask(call, self.clock() + timeout)
+        answer = self.reach.ask(call, self.clock() + timeout)
         if answer == b"gone":
             raise LeaseLost("it ran out before it was renewed, or its key was removed")
         if answer != b"renewed":
             raise LeaseLost("it went to somebody else")
-        return grant._replace(valid_from=self.link.sent_at)
+        return grant._replace(valid_from=self.reach.sent_at)
 
     def alarm(self, grant: Grant) -> int | None:
         return None
@@ -101,10 +97,10 @@ class RedisBackend(Backend):
         self.leave(grant.name, grant.owner, timeout)
 
     def leave(self, name: str, owner: str, timeout: float) -> None:
-        self.link.ask(Call(script("leave"), self.keys(name), (owner, self.channels(name))), self.clock() + timeout)
+        self.reach.ask(Call(script("leave"), self.keys(name), (owner, self.channels(name))), self.clock() + timeout)
 
     def inspect(self, name: str, timeout: float) -> LockState:
-        return self._state(name, self.link.ask(self._inspection(name), self.clock() + timeout))
+        return self._state(name, self.reach.ask(self._inspection(name), self.clock() + timeout))
 
     def _inspection(self, name: str) -> Call:
         return Call(script("inspect"), self.keys(name), (self.channels(name),))
@@ -116,28 +112,38 @@ class RedisBackend(Backend):
 
     def locks(self, timeout: float) -> Iterator[LockState]:
         """Foreign ones too, as far as their keys are names. ``timeout`` is for each request. Looks at every key of
-        the database once. A lock of an unknown layout does not hide the others: it is told behind the last."""
-        problem: DistlockError | None = None
+        the database once. A lock of an unknown layout, or a server of several that does not answer, does not hide the
+        others: it is told behind the last."""
+        problems: list[DistlockError] = []
         seen: set[str] = set()
-        batch: list[str] = []
-        for key in self.link.scan("*lock:*", _SCAN, timeout):
-            name = _name_in(key)
-            if name is not None and name not in seen:
-                seen.add(name)
-                batch.append(name)
-        names = sorted(batch)
-        for start in range(0, len(names), _BATCH):
-            some = names[start : start + _BATCH]
-            for name, answer in zip(some, self.link.ask_all([*map(self._inspection, some)], timeout), strict=True):
-                try:
-                    found = self._state(name, answer)
-                except Unavailable as error:
-                    problem = problem or error
-                    continue
-                if found.held or found.waiters or found.token is not None:
-                    yield found
-        if problem is not None:
-            raise problem
+        for link in self.reach.masters(self.clock() + timeout):
+            try:
+                names = sorted({name for name in map(_name_in, link.scan("*lock:*", _SCAN, timeout)) if name} - seen)
+                seen.update(names)
+                for start in range(0, len(names), _BATCH):
+                    yield from self._listed(link, names[start : start + _BATCH], timeout, problems)
+            except (Unavailable, Refused) as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _listed(
+        self, link: Link, names: list[str], timeout: float, problems: list[DistlockError]
+    ) -> Iterator[LockState]:
+        calls = [*map(self._inspection, names)]
+        answers: list[Answer]
+        try:
+            answers = link.ask_all(calls, timeout)
+        except Answered:  # some of them have just moved
+            answers = [self.reach.ask(call, self.clock() + timeout) for call in calls]
+        for name, answer in zip(names, answers, strict=True):
+            try:
+                found = self._state(name, answer)
+            except Unavailable as error:
+                problems.append(error)
+                continue
+            if found.held or found.waiters or found.token is not None:
+                yield found
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return ()  # for an efficiency lock any Redis will do
@@ -146,7 +152,7 @@ class RedisBackend(Backend):
         return self.keys(name)
 
     def close(self) -> None:
-        self.link.close()
+        self.reach.close()
 
 
 def _name_in(key: bytes) -> str | None:

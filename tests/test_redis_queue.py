@@ -230,7 +230,7 @@ def test_a_server_whose_clock_is_set_is_no_obstacle(backend: RedisBackend) -> No
     held = take(backend, "n")
     with backend.enqueue(request("n", 30.0)) as ticket:
         assert ticket.poll() is None
-        backend.heard(int(time.time() * 1e6) - 3600 * 10**6)  # as if it had been an hour behind when last heard
+        backend.reach.heard(int(time.time() * 1e6) - 3600 * 10**6)  # as if it had been an hour behind when last heard
         assert ticket.poll() is None
         backend.release(held, 5.0)
         assert ticket.poll()

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from redis_groups import cluster, watched
 from servers import RedisServer
 
 
@@ -32,7 +33,21 @@ def _redis(folder: Path) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def _sentinel(folder: Path) -> Iterator[str]:
+    with watched(folder, sentinels=1, down_after=10.0) as group:
+        yield group.url
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[str]:
+    with cluster(folder) as group:
+        yield group.url
+
+
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
+    Engine("redis+sentinel", _sentinel, ttl=1.0, dropped_within=0.0),
+    Engine("redis+cluster", _cluster, ttl=1.0, dropped_within=0.0),
 )
