@@ -27,16 +27,19 @@ class RedisTicket(Ticket):
     """Every poll subscribes first, tries then, and enters the queue, in one request. So nothing that happens after
     it can be missed, and an uncontended lock costs one round trip."""
 
-    def __init__(self, backend: RedisBackend, request: Request) -> None:
+    def __init__(self, backend: RedisBackend, request: Request, place: bytes = b"") -> None:
         self._backend = backend
         self._reach = backend.reach
         self._request = request
         self._channel = backend.channels(request.name) + request.client.owner
         self._waiting = encode(request.client, request.ttl)
         self._call = min(CALL, request.ttl / 3)
-        self._place: bytes = b""
-        self._look_at = 0.0
-        self._open = True
+        self.place = place
+        """In the queue, as the server gave it; empty as long as there is none."""
+        self.look_at = 0.0
+        """When polling becomes worth while though nothing woke us."""
+        self.open = True
+        """Neither granted nor closed."""
         self._asked = False
 
     def poll(self) -> Grant | None:
@@ -45,14 +48,14 @@ class RedisTicket(Ticket):
             kind, server_time, *rest = self._try(until)
             self._reach.heard(int(server_time))
             if kind == b"granted":
-                self._open = False
+                self.open = False
                 self._reach.unsubscribe(self._channel)
                 request = self._request
                 return Grant(request.name, request.client.owner, int(rest[0]), request.ttl, self._reach.sent_at)
             if kind == b"layout":
                 raise self._backend.unknown_layout(self._request.name, rest[0])
             if kind == b"waiting":
-                self._place = rest[0]
+                self.place = rest[0]
                 self._plan(int(rest[1]) / 1000)
                 return None
             # Late, and yet we are here: the server's clock was set. Now we know what it says.
@@ -65,25 +68,25 @@ class RedisTicket(Ticket):
         self._asked = True
         ttl = self._backend.milliseconds(request.ttl)
         holding = encode(request.client._replace(since=time.time()), request.ttl)
-        arguments = (request.client.owner, ttl, holding, self._waiting, self._place, ServerTime(until))
+        arguments = (request.client.owner, ttl, holding, self._waiting, self.place, ServerTime(until))
         call = Call(script("acquire"), keys, (*arguments, self._backend.channels(request.name)))
         answer: list[bytes] = self._reach.ask(call, until, self._channel)
         return answer
 
     def _plan(self, delay: float) -> None:
         look_again = random.uniform(*LOOK_AGAIN)
-        self._look_at = self._backend.clock() + (min(look_again, delay + 0.002) if delay >= 0 else look_again)
+        self.look_at = self._backend.clock() + (min(look_again, delay + 0.002) if delay >= 0 else look_again)
 
     def wait(self, timeout: float, cancel: int) -> None:
-        limit = min(timeout, self._look_at - self._backend.clock())
+        limit = min(timeout, self.look_at - self._backend.clock())
         link = self._reach.listening(self._channel)
-        if self._open and limit > 0 and link is not None:
+        if self.open and limit > 0 and link is not None:
             wait_until_woken([link], self._channel, limit, cancel, self._backend.clock)
 
     def close(self) -> None:
-        if not self._open:
+        if not self.open:
             return
-        self._open = False
+        self.open = False
         if not self._asked:
             return  # the server has never heard of us
         try:

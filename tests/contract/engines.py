@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from redis_groups import cluster, watched
+from redis_groups import cluster, independent, redlock_url, watched
 from servers import RedisServer
 
 
@@ -45,9 +45,16 @@ def _cluster(folder: Path) -> Iterator[str]:
         yield group.url
 
 
+@contextmanager
+def _redlock(folder: Path) -> Iterator[str]:
+    with independent(folder) as nodes:
+        yield redlock_url(nodes)
+
+
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
     Engine("redis+sentinel", _sentinel, ttl=1.0, dropped_within=0.0),
     Engine("redis+cluster", _cluster, ttl=1.0, dropped_within=0.0),
+    Engine("redlock", _redlock, ttl=1.0, dropped_within=0.0),
 )

@@ -1,0 +1,156 @@
+"""Redlock, a lock at the majority of at least three independent Redis: ``redlock://``, ``redlocks://``.
+
+At each server it is what redis.py keeps there, so a single server's clients and any other Redlock that uses the key
+``lock:NAME`` exclude us and are excluded. A lease is valid as long as a majority keeps it; each of them keeps it for
+longer than what is counted on, by an allowance for drift. There is no fencing token: no server sees every grant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from .base import Backend, DistlockError, Grant, LeaseLost, LockState, Request, Safety
+from .redis_ticket import RedisTicket
+from .redis_url import database, parse_several, wrong
+from .redlock_nodes import Nodes
+from .redlock_ticket import RedlockTicket
+from .redlock_view import merged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .base import Environment
+    from .redis_url import Server
+    from .redlock_nodes import Replies
+
+_PORT = 6379
+_FIRST = b"0"
+"""A place before all waiters: for who holds the lock already."""
+_LISTING = 3600.0
+
+
+class RedlockBackend(Backend):
+    safety: ClassVar[Safety] = "efficiency"
+    exclusive_until: ClassVar[str] = (
+        "the lease ends by the clocks of a majority of the servers, as long as these keep their data: a restart"
+        " without it, or a clock that is set, at one server can grant twice"
+    )
+    token_scope: ClassVar[str] = ""
+    fifo: ClassVar[bool] = False
+
+    def __init__(self, servers: Sequence[Server], clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.nodes = Nodes(servers, clock)
+        self._requests: dict[str, Request] = {}  # by owner
+
+    @classmethod
+    def from_url(cls, url: str, environment: Environment) -> Self:
+        """``…://[USER[:PASSWORD]@]HOST[:PORT],HOST[:PORT],HOST[:PORT],…[/DB]``, one login for all."""
+        scheme = url.partition(":")[0]
+        places = parse_several(url, _PORT)
+        if len(places.servers) < 3:
+            raise wrong(scheme, "it takes three servers at least, or the failure of one would be that of the lock")
+        password = environment.password if places.servers[0].password is None else places.servers[0].password
+        db = database(scheme, places.path)
+        return cls([server._replace(db=db, password=password) for server in places.servers], environment.clock)
+
+    def enqueue(self, request: Request) -> RedlockTicket:
+        return RedlockTicket(self, request)
+
+    def granted(self, request: Request) -> None:
+        self._requests[request.client.owner] = request
+
+    def renew(self, grant: Grant, timeout: float) -> Grant:
+        """At a majority. The others, if they have forgotten it or never had it, are given it again."""
+        nodes = self.nodes
+
+        def settled(replies: Replies[Grant]) -> bool:
+            return len(replies.values) >= nodes.quorum or self._is_lost(replies)
+
+        replies = nodes.ask(lambda number: nodes.all[number].backend.renew(grant, timeout), timeout, settled)
+        if len(replies.values) >= nodes.quorum:
+            for number, error in replies.errors.items():
+                if isinstance(error, LeaseLost):
+                    self._restore(number, grant)
+            return grant._replace(valid_from=min(renewed.valid_from for renewed in replies.values.values()))
+        if self._is_lost(replies):
+            lost = next(error for error in replies.errors.values() if isinstance(error, LeaseLost))
+            self._requests.pop(grant.owner, None)
+            raise LeaseLost(f"at most of its servers {lost}")
+        raise nodes.failure({n: error for n, error in replies.errors.items() if not isinstance(error, LeaseLost)})
+
+    def _is_lost(self, replies: Replies[Grant]) -> bool:
+        """So many say so that the others are no majority, whatever they say."""
+        lost = sum(isinstance(error, LeaseLost) for error in replies.errors.values())
+        return lost > len(self.nodes.all) - self.nodes.quorum
+
+    def _restore(self, number: int, grant: Grant) -> None:
+        """Nobody else can get a majority while we have one. Who did not take the lock here cannot know what to tell of
+        its holder, and leaves it at that."""
+        request = self._requests.get(grant.owner)
+        if request is None:
+            return
+        node = self.nodes.all[number]
+
+        def take() -> None:
+            ticket = RedisTicket(node.backend, request, _FIRST)
+            try:
+                ticket.poll()
+            except DistlockError:
+                pass
+            ticket.close()  # somebody else's there: not worth waiting for
+
+        node.do(take)
+
+    def alarm(self, grant: Grant) -> int | None:
+        return None
+
+    def release(self, grant: Grant, timeout: float) -> None:
+        """At all. Those that do not answer keep it until its TTL ends, which is nobody's obstacle if they are few."""
+        self._requests.pop(grant.owner, None)
+        nodes = self.nodes
+        replies = nodes.ask(
+            lambda number: nodes.all[number].backend.release(grant, timeout),
+            timeout,
+            lambda replies: len(replies.values) >= nodes.quorum,
+            queue=True,
+        )
+        if len(replies.values) < nodes.quorum:
+            raise nodes.failure(replies.errors)
+
+    def inspect(self, name: str, timeout: float) -> LockState:
+        nodes = self.nodes
+        replies = nodes.ask(
+            lambda number: nodes.all[number].backend.inspect(name, timeout),
+            timeout,
+            lambda replies: len(replies.values) >= nodes.quorum,
+        )
+        if len(replies.values) < nodes.quorum:
+            raise nodes.failure(replies.errors)
+        return merged(name, [*replies.values.values()], nodes.quorum)
+
+    def locks(self, timeout: float) -> Iterator[LockState]:
+        """What a server cannot tell, the others do, if they are enough."""
+        nodes = self.nodes
+
+        def listed(number: int) -> dict[str, LockState]:
+            return {state.name: state for state in nodes.all[number].backend.locks(timeout)}
+
+        replies = nodes.ask(listed, _LISTING, lambda _: False)  # each of its requests has a time-out
+        if len(replies.values) < nodes.quorum:
+            raise nodes.failure(replies.errors)
+        names = {name for states in replies.values.values() for name in states}
+        for name in sorted(names):
+            yield merged(name, [states[name] for states in replies.values.values() if name in states], nodes.quorum)
+
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        return ()  # for an efficiency lock any Redis will do
+
+    def places(self, name: str) -> tuple[str, ...]:
+        """The same keys at each server."""
+        return tuple(
+            f"{key} at {node.link.address}" for key in self.nodes.all[0].backend.keys(name) for node in self.nodes.all
+        )
+
+    def close(self) -> None:
+        self.nodes.close()
