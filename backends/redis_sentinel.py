@@ -48,8 +48,8 @@ class Sentinels:
         return f"{','.join(server.address for server in self._servers)}/{self._service}"
 
     def masters(self, until: float) -> Iterator[Place]:
-        """What each sentinel names, one after the other, first the one that answered last; raises Unavailable, Refused
-        or ConfigurationError when nobody has named any."""
+        """What each sentinel names, one after the other, last those that did not answer; raises Unavailable, Refused or
+        ConfigurationError when nobody has named any."""
         problems: list[DistlockError] = []
         named = unknown = False
         for server in list(self._servers):
@@ -57,13 +57,13 @@ class Sentinels:
                 place = self._ask(server, min(until, self._clock() + _SENTINEL))
             except (Unavailable, Refused) as error:
                 problems.append(error)
+                self._servers.remove(server)
+                self._servers.append(server)
                 continue
             if place is None:
                 unknown = True
                 continue
             named = True
-            self._servers.remove(server)
-            self._servers.insert(0, server)
             yield place
         if named:
             return
@@ -108,7 +108,16 @@ class SentinelLink:
         return self._master.sent_at if self._master else 0.0
 
     def connect(self, key: str, until: float) -> None:
-        self._tried(until, lambda link, _: link.connect(key, until))
+        """Confirmed by a sentinel: after a failover the old master may serve for another ten seconds, and would grant
+        anew what the new one keeps as held."""
+
+        known = self._master
+
+        def confirm(link: Link, limit: float) -> None:
+            if link is known and next(self._sentinels.masters(limit)) != self._place:
+                raise Unavailable(f"{link.address} is the master no more")
+
+        self._tried(until, confirm)
 
     def ask(self, call: Call, until: float, channel: str | None = None) -> Answer:
         return self._tried(until, lambda link, limit: link.ask(call, limit, channel))
@@ -124,8 +133,8 @@ class SentinelLink:
                 attempts.pause(error)
 
     def check(self, until: float) -> None:
-        """Forget the master if a sentinel names another one: one that was replaced while it was cut off answers as
-        ever. Sentinels that do not answer change nothing."""
+        """For a renewal: forget the master if a sentinel names another one. Sentinels that do not answer change
+        nothing, or they could end every job."""
         if self._master is not None:
             try:
                 if next(self._sentinels.masters(until)) != self._place:

@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import redis
+
 from processes import wait_until
 from servers import HOST, RedisServer, free_port
 
@@ -76,7 +78,15 @@ class Watched:
     def fail_over(self) -> None:
         """To a replica, with the master alive: it becomes a replica in its turn."""
         before = self.master()
-        self.sentinels[0].command("SENTINEL", "FAILOVER", SERVICE)
+
+        def accepted() -> bool:
+            try:
+                self.sentinels[0].command("SENTINEL", "FAILOVER", SERVICE)
+            except redis.ResponseError:  # no good replica yet: it has only just been heard of
+                return False
+            return True
+
+        wait_until(accepted, 20, "a failover")
         wait_until(lambda: self.master() is not before, 20, "another master")
 
 
