@@ -75,6 +75,16 @@ class Watched:
         master = self.master()
         return [server for server in self.servers if server is not master]
 
+    def replicated(self) -> None:
+        """Returns when the replicas know all that the master knows now."""
+        offset = int(self.master().command("INFO", "replication")["master_repl_offset"])
+
+        def knows(replica: RedisServer) -> bool:
+            told = replica.command("INFO", "replication")
+            return told["master_link_status"] == "up" and int(told["slave_repl_offset"]) >= offset
+
+        wait_until(lambda: all(map(knows, self.replicas())), 20, "replication")
+
     def fail_over(self) -> None:
         """To a replica, with the master alive: it becomes a replica in its turn."""
         before = self.master()
@@ -168,12 +178,13 @@ class Cluster:
     def living(self) -> RedisServer:
         return next(node for node in self.nodes if node.process is not None and node.process.poll() is None)
 
-    def of(self, name: str, asked: RedisServer | None = None) -> RedisServer:
+    def of(self, name: str) -> RedisServer:
         """The master that has a lock, as a node that lives says."""
-        slot = (asked or self.living()).command("CLUSTER", "KEYSLOT", f"lock:{name}")
-        for (first, last), found in (asked or self.living()).command("CLUSTER", "SLOTS").items():
+        asked = self.living()
+        slot = asked.command("CLUSTER", "KEYSLOT", f"lock:{name}")
+        for first, last, master, *_ in asked.command("CLUSTER", "SLOTS"):
             if first <= slot <= last:
-                return next(node for node in self.nodes if node.port == found["primary"][1])
+                return next(node for node in self.nodes if node.port == master[1])
         raise AssertionError(f"nobody has slot {slot}")
 
     def id_of(self, node: RedisServer) -> str:

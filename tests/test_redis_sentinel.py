@@ -183,6 +183,7 @@ def test_a_replica_that_became_the_master_of_a_waiter(tmp_path: Path) -> None:
         held = take(one, "n", ttl=30.0)
         with two.enqueue(request("n", 30.0)) as ticket:
             assert ticket.poll() is None
+            group.replicated()
             group.fail_over()
             held = one.renew(held, 5.0)
             assert ticket.poll() is None

@@ -44,13 +44,6 @@ def stamping(lab: Lab, name: str = "stamps", wait: bool = False) -> tuple[subpro
     return run, stamps
 
 
-def replicated(master: RedisServer, replicas: list[RedisServer]) -> None:
-    """Everything that the master knows now."""
-    offset = int(master.command("INFO", "replication")["master_repl_offset"])
-    for replica in replicas:
-        wait_until(lambda: int(replica.command("INFO", "replication")["slave_repl_offset"]) >= offset)  # noqa: B023
-
-
 def kept_and_handed_over(run: subprocess.Popen[bytes], stamps: Stamps, next_run: subprocess.Popen[bytes]) -> None:
     """The first goes on for longer than its TTL; the second comes after it."""
     until = boottime() + TTL + 1
@@ -72,7 +65,7 @@ def test_a_failover_is_followed(lab: Lab, group: Watched, how: str) -> None:
     waiter, _ = stamping(lab, "next", wait=True)
     master = group.master()
     wait_until(lambda: master.command("ZCARD", "distlock:{lock:job}:queue") == 1)
-    replicated(master, group.replicas())
+    group.replicated()
     if how == "asked for":
         group.fail_over()
     else:
