@@ -126,9 +126,7 @@ class Nodes:
         """Why a majority could not be asked: what needs a repair comes first."""
         told = [errors[number] for number in sorted(errors)]
         first = next((one for kind in (ConfigurationError, Refused) for one in told if isinstance(one, kind)), told[0])
-        text = (
-            f"{len(told)} of the {len(self.all)} servers of a redlock fail, of which {self.quorum} are needed: {first}"
-        )
+        text = f"{len(told)} of {len(self.all)} servers of the redlock fail, {self.quorum} are needed: {first}"
         if isinstance(first, (ConfigurationError, Refused)):
             return type(first)(text)
         return Unavailable(text, permanent=all(isinstance(one, Unavailable) and one.permanent for one in told))
