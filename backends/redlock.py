@@ -77,7 +77,7 @@ class RedlockBackend(Backend):
             lost = next(error for error in replies.errors.values() if isinstance(error, LeaseLost))
             self._requests.pop(grant.owner, None)
             raise LeaseLost(f"at most of its servers {lost}")
-        raise nodes.failure({n: error for n, error in replies.errors.items() if not isinstance(error, LeaseLost)})
+        raise nodes.failure(replies.errors)
 
     def _is_lost(self, replies: Replies[Grant]) -> bool:
         """So many say so that the others are no majority, whatever they say."""

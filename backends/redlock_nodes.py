@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .base import ConfigurationError, DistlockError, Refused, Unavailable
+from .base import ConfigurationError, DistlockError, LeaseLost, Refused, Unavailable
 from .redis import RedisBackend
 from .redis_link import Link
 
@@ -123,10 +123,12 @@ class Nodes:
         return replies
 
     def failure(self, errors: dict[int, DistlockError]) -> DistlockError:
-        """Why a majority could not be asked: what needs a repair comes first."""
-        told = [errors[number] for number in sorted(errors)]
+        """Why there is no majority: what needs a repair comes first."""
+        told = [errors[number] for number in sorted(errors) if not isinstance(errors[number], LeaseLost)]
         first = next((one for kind in (ConfigurationError, Refused) for one in told if isinstance(one, kind)), told[0])
-        text = f"{len(told)} of {len(self.all)} servers of the redlock fail, {self.quorum} are needed: {first}"
+        good = len(self.all) - len(errors)
+        count = f"{good} of {len(self.all)}"
+        text = f"only {count} servers of the redlock can be counted on, {self.quorum} are needed: {first}"
         if isinstance(first, (ConfigurationError, Refused)):
             return type(first)(text)
         return Unavailable(text, permanent=all(isinstance(one, Unavailable) and one.permanent for one in told))
