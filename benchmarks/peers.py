@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,9 @@ DISTLOCK = Path(sys.executable).with_name("distlock")
 """The command as it was installed beside this interpreter."""
 
 
+ETCDCTL = "etcdctl lock"
+
+
 class Peer(NamedTuple):
     name: str
     command: Callable[[str], list[str]]
@@ -29,18 +32,25 @@ class Peer(NamedTuple):
     ours: bool = False
     """Whether the targets are for it."""
     start_up_limit: float = 9.0
+    hand_off_limit: tuple[str, float] = (ETCDCTL, 1.5)
+    """In medians of that peer."""
 
 
-ETCDCTL = "etcdctl lock"
+REDIS = "distlock, redis"
 
 
-def peers(folder: Path, etcd: EtcdServer, redis: RedisServer) -> list[Peer]:
+def peers(folder: Path, etcd: EtcdServer, redis: RedisServer, groups: Mapping[str, str]) -> list[Peer]:
+    """``groups``: URLs of several Redis together, by the engine's name."""
     return [
         flock(folder),
         etcdctl(etcd),
         redis_py_lock(redis),
         distlock("local", f"local://{folder / 'locks'}", folder),
         distlock("redis", redis.url, folder)._replace(start_up_limit=17.0),
+        *(
+            distlock(engine, url, folder)._replace(start_up_limit=20.0, hand_off_limit=(REDIS, 1.5))
+            for engine, url in groups.items()
+        ),
     ]
 
 
