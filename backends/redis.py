@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from .base import Backend, DistlockError, Grant, LeaseLost, LockState, Refused, Safety, Unavailable
+from .base import SUCCESS_KEPT, Backend, DistlockError, Grant, LeaseLost, LockState, Refused, Safety, Unavailable
 from .redis_errors import Answered
 from .redis_link import Link
 from .redis_record import state
@@ -59,7 +59,7 @@ class RedisBackend(Backend):
     @staticmethod
     def keys(name: str) -> tuple[str, ...]:
         beside = f"{_PREFIX}{name}}}"
-        return (f"lock:{name}", *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters")))
+        return (f"lock:{name}", *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "success")))
 
     @staticmethod
     def channels(name: str) -> str:
@@ -82,7 +82,8 @@ class RedisBackend(Backend):
         return RedisTicket(self, request)
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
-        call = Call(script("renew"), self.keys(grant.name), (grant.owner, self.milliseconds(grant.ttl)))
+        # Only keys that a lock which is held has: while a cluster moves a slot, one that is missing is everybody's.
+        call = Call(script("renew"), self.keys(grant.name)[:3], (grant.owner, self.milliseconds(grant.ttl)))
         answer = self.reach.ask(call, self.clock() + timeout)
         if answer == b"gone":
             raise LeaseLost("it ran out before it was renewed, or its key was removed")
@@ -93,11 +94,13 @@ class RedisBackend(Backend):
     def alarm(self, grant: Grant) -> int | None:
         return None
 
-    def release(self, grant: Grant, timeout: float) -> None:
-        self.leave(grant.name, grant.owner, timeout)
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
+        self.leave(grant.name, grant.owner, timeout, ran_for)
 
-    def leave(self, name: str, owner: str, timeout: float) -> None:
-        self.reach.ask(Call(script("leave"), self.keys(name), (owner, self.channels(name))), self.clock() + timeout)
+    def leave(self, name: str, owner: str, timeout: float, ran_for: float | None = None) -> None:
+        success = () if ran_for is None else (str(int(ran_for * 1e6)), self.milliseconds(SUCCESS_KEPT))
+        call = Call(script("leave"), self.keys(name), (owner, self.channels(name), *success))
+        self.reach.ask(call, self.clock() + timeout)
 
     def inspect(self, name: str, timeout: float) -> LockState:
         return self._state(name, self.reach.ask(self._inspection(name), self.clock() + timeout))

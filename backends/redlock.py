@@ -105,12 +105,12 @@ class RedlockBackend(Backend):
     def alarm(self, grant: Grant) -> int | None:
         return None
 
-    def release(self, grant: Grant, timeout: float) -> None:
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
         """At all. Those that do not answer keep it until its TTL ends, which is nobody's obstacle if they are few."""
         self._requests.pop(grant.owner, None)
         nodes = self.nodes
         replies = nodes.ask(
-            lambda number: nodes.all[number].backend.release(grant, timeout),
+            lambda number: nodes.all[number].backend.release(grant, timeout, ran_for),
             timeout,
             lambda replies: len(replies.values) >= nodes.quorum,
             queue=True,

@@ -17,8 +17,9 @@ def merged(name: str, states: Sequence[LockState], quorum: int) -> LockState:
     """Held if a majority says so, by whom a majority names. What only a few keep nobody holds: it is the rest of a
     lease, or somebody is just trying."""
     held = [state for state in states if state.held]
+    success = max((state.last_success for state in states if state.last_success), default=None)
     if len(held) < quorum:
-        return LockState(name, False, None, None, None, None, _waiters(states))
+        return LockState(name, False, None, None, None, None, _waiters(states), success)
     ((owner, most),) = Counter(state.holder.owner if state.holder else None for state in held).most_common(1)
     if most >= quorum:
         held = [state for state in held if (state.holder.owner if state.holder else None) == owner]
@@ -28,7 +29,7 @@ def merged(name: str, states: Sequence[LockState], quorum: int) -> LockState:
     ends = sorted(math.inf if state.expires_in is None else state.expires_in for state in held)[len(held) - quorum]
     left = ends - ttl * DRIFT - DRIFT_MORE if ttl is not None else ends
     expires_in = None if ends == math.inf else max(0.001, left)
-    return LockState(name, True, None, one.holder if one else None, ttl, expires_in, _waiters(states))
+    return LockState(name, True, None, one.holder if one else None, ttl, expires_in, _waiters(states), success)
 
 
 def _waiters(states: Sequence[LockState]) -> tuple[Client, ...]:
