@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 import redis
 
 from certificates import authority, certificate
-from contenders import acquire, request, take, try_once
-from distlock.backends.base import ConfigurationError, Refused, Unavailable
+from contenders import acquire, environment, request, take, try_once
+from distlock.backends import open_backend
+from distlock.backends.base import Backend, ConfigurationError, Refused, Unavailable
 from redis_fixtures import opened
+from redis_groups import SERVICE, cluster, independent, redlock_url, watched
 from servers import RedisServer
 
 DOCUMENTATION = (Path(__file__).parent.parent / "docs/redis.md").read_text()
@@ -172,3 +174,63 @@ def test_tls_to_a_plain_port_and_plain_to_a_tls_port(server: RedisServer, secure
     hangs_up = r"closed the connection|reset by peer"
     with opened(f"redis://{secure.place}") as backend, pytest.raises(Unavailable, match=hangs_up):
         try_once(backend, "n")
+
+
+# -- several servers ---------------------------------------------------------------------------------------------------
+
+
+def several(url: str, name: str) -> None:
+    with closing_backends(url, 2) as (backend, other):
+        grant = take(backend, name)
+        with other.enqueue(request(name, 30.0)) as waiting:
+            assert waiting.poll() is None
+            backend.release(backend.renew(grant, 5.0), 5.0)
+            other.release(acquire(waiting), 5.0)
+        assert name in [state.name for state in backend.locks(5.0)]
+
+
+@contextmanager
+def closing_backends(url: str, count: int) -> Iterator[list[Backend]]:
+    opened = [open_backend(url, environment()) for _ in range(count)]
+    try:
+        yield opened
+    finally:
+        for one in opened:
+            one.close()
+
+
+def test_the_documented_acl_behind_sentinels(tmp_path: Path) -> None:
+    assert "`+role` besides" in DOCUMENTATION
+    assert "`+sentinel|get-master-addr-by-name`" in DOCUMENTATION
+    with watched(tmp_path / "group", sentinels=1) as group:
+        for server in group.servers:
+            server.command(*documented_acl(), "+role")
+        watcher = ("distlock", "on", ">OTHER", "-@all", "+sentinel|get-master-addr-by-name")
+        group.sentinels[0].command("ACL", "SETUSER", *watcher)
+        url = f"redis+sentinel://distlock:PASSWORD@{group.places}/{SERVICE}"
+        several(f"{url}?sentinel_user=distlock&sentinel_password=OTHER", "n")
+        for server in group.servers:
+            server.command("ACL", "SETUSER", "distlock", "-role")
+        with pytest.raises(Refused, match="does not allow it"):
+            several(url, "m")
+
+
+def test_the_documented_acl_in_a_cluster(tmp_path: Path) -> None:
+    assert "`+cluster|slots +asking`" in DOCUMENTATION
+    with cluster(tmp_path / "group") as group:
+        for node in group.nodes:
+            node.command(*documented_acl(), "+cluster|slots", "+asking")
+        url = group.url.replace("://", "://distlock:PASSWORD@")
+        for name in ("a", "b", "c", "d"):
+            several(url, name)
+        for node in group.nodes:
+            node.command("ACL", "SETUSER", "distlock", "-cluster|slots")
+        with pytest.raises(Refused, match="does not allow it"):
+            several(url, "e")
+
+
+def test_the_documented_acl_for_redlock(tmp_path: Path) -> None:
+    with independent(tmp_path / "nodes") as nodes:
+        for node in nodes:
+            node.command(*documented_acl())
+        several(redlock_url(nodes).replace("://", "://distlock:PASSWORD@"), "n")
