@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 
 import pytest
 
+import redis_fixtures
 from contenders import Contender, acquire, never, request, take, try_once
 from distlock.backends.base import LeaseLost, LockState, Unavailable
 from distlock.backends.redis import RedisBackend
@@ -17,23 +18,9 @@ from processes import wait_until
 from redis_fixtures import keys, opened, success_key, token_key
 from servers import RedisServer
 
-
-@pytest.fixture(scope="module")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis") / "one").running() as one:
-        yield one
-
-
-@pytest.fixture
-def server(one_server: RedisServer) -> RedisServer:
-    one_server.command("FLUSHALL")
-    return one_server
-
-
-@pytest.fixture
-def backend(server: RedisServer) -> Iterator[RedisBackend]:
-    with opened(server.url) as one:
-        yield one
+one_server = redis_fixtures.one_server
+server = redis_fixtures.emptied_server
+backend = redis_fixtures.backend
 
 
 @pytest.fixture

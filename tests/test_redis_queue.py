@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
+import redis_fixtures
 from contenders import Contender, acquire, never, request, take, try_once
 from distlock.backends.base import Unavailable
 from distlock.backends.redis import RedisBackend
@@ -20,17 +20,8 @@ from proxy import Proxy
 from redis_fixtures import keys, opened, token_key
 from servers import RedisServer
 
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis").running() as one:
-        yield one
-
-
-@pytest.fixture
-def backend(server: RedisServer) -> Iterator[RedisBackend]:
-    with opened(server.url) as one:
-        yield one
+server = redis_fixtures.server
+backend = redis_fixtures.backend
 
 
 INSPECTION = ("get", "pttl", "time", "zrange")
