@@ -79,6 +79,8 @@ def translated(error: its.RedisError, address: str) -> DistlockError:
         return ConfigurationError(f"{address} is no node of a Redis Cluster: use redis://")
     if "DB index" in text:
         return ConfigurationError(f"{address} does not have the database of the URL: {said}")
+    if text.lower().startswith("unknown command 'sentinel'"):
+        return Unavailable(f"{address} is no sentinel", permanent=True)
     if text.lower().startswith("unknown command"):
         return Unavailable(f"{address} is too old, Redis 6 is the oldest that will do: {said}", permanent=True)
     return Unavailable(f"{address}: {said}")

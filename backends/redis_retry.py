@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.05, 0.15
 _SHORTEST = 0.05
+_DIVIDED = 0.9
+"""Seconds: less is not worth dividing, and would make a busy machine look like a silent server."""
 
 
 class Attempts:
-    """The time of one request, divided among attempts: the first gets half of it, since a server that is silent may be
-    one that was replaced; all others get what is left."""
+    """The time of one request, divided among attempts: the first gets half of it if that is long, since a server that is
+    silent may be one that was replaced; all others get what is left."""
 
     def __init__(self, clock: Callable[[], float], until: float) -> None:
         self._clock = clock
@@ -33,8 +35,8 @@ class Attempts:
         if not self._first:
             return self._until
         self._first = False
-        now = self._clock()
-        return now + max(_SHORTEST, (self._until - now) / 2)
+        left = self._until - self._clock()
+        return self._until if left < _DIVIDED else self._until - left / 2
 
     def redirected(self, error: Unavailable) -> None:
         """The next attempt is elsewhere, and at once, unless it went on like that: nodes may disagree for a while."""

@@ -70,7 +70,11 @@ class Sentinels:
         if unknown and not problems:
             raise ConfigurationError(f"the sentinels at {self.address} know no master of that name")
         first = next((problem for problem in problems if isinstance(problem, Refused)), problems[0])
-        raise type(first)(f"no sentinel names a master of {self.address}: {first}") from first
+        message = f"no sentinel names a master of {self.address}: {first}"
+        if isinstance(first, Refused):
+            raise Refused(message) from first
+        useless = all(isinstance(problem, Unavailable) and problem.permanent for problem in problems)
+        raise Unavailable(message, permanent=useless) from first
 
     def _ask(self, server: Server, until: float) -> Place | None:
         link = self._links.setdefault(server, Link(server, self._clock))

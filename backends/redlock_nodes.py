@@ -43,17 +43,27 @@ class Node:
         self.link = Link(server, clock)
         self.backend = NodeBackend(self.link, clock)
         self._thread: ThreadPoolExecutor | None = None
-        self._last: Future[Any] | None = None
+        self._under_way: list[Future[Any]] = []
 
     @property
     def idle(self) -> bool:
         """Nothing is under way: only then its link may be looked at by another thread."""
-        return self._last is None or self._last.done()
+        return self._backlog() == 0
+
+    @property
+    def stuck(self) -> bool:
+        """Something waits already for what is under way. What is added would come too late, and pile up."""
+        return self._backlog() > 1
+
+    def _backlog(self) -> int:
+        self._under_way = [future for future in self._under_way if not future.done()]
+        return len(self._under_way)
 
     def do(self, work: Callable[[], T]) -> Future[T]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, f"redlock {self.link.address}")
-        self._last = future = self._thread.submit(work)
+        future = self._thread.submit(work)
+        self._under_way.append(future)
         return future
 
     def close(self) -> None:
@@ -63,7 +73,7 @@ class Node:
             return
         thread.submit(self.link.close)
         thread.shutdown(wait=False)
-        self._last = None
+        self._under_way.clear()
 
 
 class Replies(Generic[T]):
@@ -99,14 +109,14 @@ class Nodes:
         queue: bool = False,
     ) -> Replies[T]:
         """Of every node; waits until all have answered, ``timeout`` seconds have gone, or little longer than until it
-        is ``settled``. A node that is still at something is left out, unless it is to be a ``queue``. Errors of the
-        contract are collected; any other is raised."""
+        is ``settled``. A node that is stuck is left out, unless it is to be a ``queue``. Errors of the contract are
+        collected; any other is raised."""
         replies: Replies[T] = Replies()
         end = self._clock() + timeout
         asked = {
             node.do(partial(_outcome, work, number)): number
             for number, node in enumerate(self.all)
-            if queue or node.idle
+            if queue or not node.stuck
         }
         waiting = set(asked)
         decided = False

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import redis
 
 from certificates import authority, certificate
-from contenders import acquire, environment, request, take, try_once
-from distlock.backends import open_backend
-from distlock.backends.base import Backend, ConfigurationError, Refused, Unavailable
-from redis_fixtures import opened
+from contenders import acquire, request, take, try_once
+from distlock.backends.base import ConfigurationError, Refused, Unavailable
+from redis_fixtures import opened, opened_all
 from redis_groups import SERVICE, cluster, independent, redlock_url, watched
 from servers import RedisServer
 
@@ -180,23 +179,13 @@ def test_tls_to_a_plain_port_and_plain_to_a_tls_port(server: RedisServer, secure
 
 
 def several(url: str, name: str) -> None:
-    with closing_backends(url, 2) as (backend, other):
+    with opened_all(url, 2) as (backend, other):
         grant = take(backend, name)
         with other.enqueue(request(name, 30.0)) as waiting:
             assert waiting.poll() is None
             backend.release(backend.renew(grant, 5.0), 5.0)
             other.release(acquire(waiting), 5.0)
         assert name in [state.name for state in backend.locks(5.0)]
-
-
-@contextmanager
-def closing_backends(url: str, count: int) -> Iterator[list[Backend]]:
-    opened = [open_backend(url, environment()) for _ in range(count)]
-    try:
-        yield opened
-    finally:
-        for one in opened:
-            one.close()
 
 
 def test_the_documented_acl_behind_sentinels(tmp_path: Path) -> None:
