@@ -20,8 +20,8 @@ _DIVIDED = 0.9
 
 
 class Attempts:
-    """The time of one request, divided among attempts: the first gets half of it if that is long, since a server that is
-    silent may be one that was replaced; all others get what is left."""
+    """The time of one request, divided among attempts: the first gets half of it if that is long, since a silent server
+    may be one that was replaced; all others get what is left."""
 
     def __init__(self, clock: Callable[[], float], until: float) -> None:
         self._clock = clock
