@@ -116,7 +116,7 @@ def test_answers_that_come_late(lab: Lab, proxies: list[Proxy], margin: Margin) 
     run, stamps = stamping(lab, proxies, "deaf")
     with Contender(lab.backend, "job", lab.folder) as other:
         for proxy in proxies:
-            proxy.delay_answers(0.2 * TTL)
+            proxy.delay_answers(0.14 * TTL)
         until = boottime() + 2 * TTL
         while boottime() < until:
             assert stamps.go_on()
