@@ -13,7 +13,9 @@ end
 local value = lock_value()
 local now = server_time()
 local left = redis.call('PTTL', KEYS[1])
-local answer = { value and 'held' or 'free', value or '', left, whole(token), '', last_success(), whole(now) }
+local success = mark_in('success', now)
+local answer = { value and 'held' or 'free', value or '', left, whole(token), '', success and whole(success) or '' }
+answer[7] = whole(now)
 if value then
   answer[5] = redis.call('GET', KEYS[3]) or ''
 end

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from .base import ConfigurationError, DistlockError, Grant, Refused, Unavailable
+from .base import ConfigurationError, DistlockError, Grant, Mark, Refused, Unavailable
 from .redis import RedisBackend
 from .redis_link import Link
 from .redis_retry import Attempts
@@ -29,7 +29,7 @@ _PORT = 26379
 _SENTINEL = 0.5
 """Seconds that one sentinel gets before the next is asked."""
 _CHECK = 0.3
-"""Seconds before a renewal for asking whether the master is still the same."""
+"""Seconds before a holder's request for asking whether the master is still the same."""
 
 
 class Sentinels:
@@ -137,7 +137,7 @@ class SentinelLink:
                 attempts.pause(error)
 
     def check(self, until: float) -> None:
-        """For a renewal: forget the master if a sentinel names another one. Sentinels that do not answer change
+        """For a holder: forget the master if a sentinel names another one. Sentinels that do not answer change
         nothing, or they could end every job."""
         if self._master is not None:
             try:
@@ -217,6 +217,16 @@ class RedisSentinelBackend(RedisBackend):
         return cls(SentinelLink(Sentinels(sentinels, service, master, clock), master, clock), clock)
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
+        return super().renew(grant, self._checked(timeout))
+
+    def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
+        super().mark(grant, mark, self._checked(timeout))
+
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        super().release(grant, self._checked(timeout), marks, keep_for)
+
+    def _checked(self, timeout: float) -> float:
+        """Seconds that are left of it. What a master is told that was replaced, nobody will know."""
         until = self.clock() + timeout
         self._master.check(self.clock() + min(_CHECK, timeout / 4))
-        return super().renew(grant, until - self.clock())
+        return until - self.clock()

@@ -7,14 +7,28 @@ longer than what is counted on, by an allowance for drift. There is no fencing t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from .base import Backend, DistlockError, Grant, LeaseLost, LockState, Request, Safety
+from .base import (
+    Backend,
+    DistlockError,
+    Grant,
+    LeaseLost,
+    LockState,
+    Mark,
+    Marked,
+    Refused,
+    Request,
+    Revoked,
+    Safety,
+    Unavailable,
+    Unmarked,
+)
 from .redis_ticket import RedisTicket
 from .redis_url import database, parse_several, wrong
 from .redlock_nodes import Nodes
 from .redlock_ticket import RedlockTicket
-from .redlock_view import merged
+from .redlock_view import latest, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +51,7 @@ class RedlockBackend(Backend):
     )
     token_scope: ClassVar[str] = ""
     fifo: ClassVar[bool] = False
+    keeps: ClassVar[bool] = True
 
     def __init__(self, servers: Sequence[Server], clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -61,25 +76,32 @@ class RedlockBackend(Backend):
         self._requests[request.client.owner] = request
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
-        """At a majority. The others, if they have forgotten it or never had it, are given it again."""
+        """At a majority. The others, if they have forgotten it or never had it, are given it again. One server that
+        knows of an operator is enough to end it: a majority was told, of which some may have restarted since."""
         nodes = self.nodes
 
         def settled(replies: Replies[Grant]) -> bool:
-            return len(replies.values) >= nodes.quorum or self._is_lost(replies)
+            return len(replies.values) >= nodes.quorum or self._is_lost(replies) or _revoked(replies) is not None
 
         replies = nodes.ask(lambda number: nodes.all[number].backend.renew(grant, timeout), timeout, settled)
+        if revoked := _revoked(replies):
+            raise revoked
         if len(replies.values) >= nodes.quorum:
             for number, error in replies.errors.items():
                 if isinstance(error, LeaseLost):
                     self._restore(number, grant)
             return grant._replace(valid_from=min(renewed.valid_from for renewed in replies.values.values()))
         if self._is_lost(replies):
-            lost = next(error for error in replies.errors.values() if isinstance(error, LeaseLost))
             self._requests.pop(grant.owner, None)
-            raise LeaseLost(f"at most of its servers {lost}")
+            raise self._lost(replies)
         raise nodes.failure(replies.errors)
 
-    def _is_lost(self, replies: Replies[Grant]) -> bool:
+    def _lost(self, replies: Replies[Any]) -> LeaseLost:
+        return LeaseLost(
+            f"at most of its servers {next(one for one in replies.errors.values() if isinstance(one, LeaseLost))}"
+        )
+
+    def _is_lost(self, replies: Replies[Any]) -> bool:
         """So many say so that the others are no majority, whatever they say."""
         lost = sum(isinstance(error, LeaseLost) for error in replies.errors.values())
         return lost > len(self.nodes.all) - self.nodes.quorum
@@ -105,18 +127,77 @@ class RedlockBackend(Backend):
     def alarm(self, grant: Grant) -> int | None:
         return None
 
-    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
-        """At all. Those that do not answer keep it until its TTL ends, which is nobody's obstacle if they are few."""
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        """At all. Those that do not answer keep it until its TTL ends, which is nobody's obstacle if they are few.
+        Kept it is by those that a majority needs; the marks are at a majority, or it is Unmarked."""
         self._requests.pop(grant.owner, None)
         nodes = self.nodes
+
+        def settled(replies: Replies[None]) -> bool:
+            return len(replies.values) >= nodes.quorum or len(_unmarked(replies)) > len(nodes.all) - nodes.quorum
+
         replies = nodes.ask(
-            lambda number: nodes.all[number].backend.release(grant, timeout, ran_for),
+            lambda number: nodes.all[number].backend.release(grant, timeout, marks, keep_for),
+            timeout,
+            settled,
+            queue=True,
+        )
+        if len(replies.values) >= nodes.quorum:
+            return
+        unmarked = _unmarked(replies)
+        if len(replies.values) + len(unmarked) >= nodes.quorum:
+            raise Unmarked(f"at most of its servers: {next(iter(unmarked.values()))}")
+        raise nodes.failure({number: error for number, error in replies.errors.items() if number not in unmarked})
+
+    def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
+        """At a majority."""
+        nodes = self.nodes
+        replies = nodes.ask(
+            lambda number: nodes.all[number].backend.mark(grant, mark, timeout),
+            timeout,
+            lambda replies: len(replies.values) >= nodes.quorum or self._is_lost(replies),
+        )
+        if self._is_lost(replies):
+            raise self._lost(replies)
+        if len(replies.values) < nodes.quorum:
+            raise nodes.failure(replies.errors)
+
+    def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
+        """The latest that a majority knows of. A mark is at a majority when it is written, so each majority has a
+        server that knows it. If a server forgets what it knew, by a restart without its data, that may have been the
+        only one of them: the mark is missed then as long as those that still know it do not answer."""
+        nodes = self.nodes
+        replies = nodes.ask(
+            lambda number: nodes.all[number].backend.marked(name, slot, timeout),
             timeout,
             lambda replies: len(replies.values) >= nodes.quorum,
-            queue=True,
         )
         if len(replies.values) < nodes.quorum:
             raise nodes.failure(replies.errors)
+        return latest(replies.values.values())
+
+    def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
+        """By owner id alone: nobody has a token. A server that is cut off from the operator and keeps the lease is no
+        majority, and the holder hears of it from any other."""
+        if token is not None:
+            return False
+        nodes = self.nodes
+
+        def known(replies: Replies[bool], answer: bool) -> int:
+            return sum(one is answer for one in replies.values.values())
+
+        def decided(replies: Replies[bool]) -> bool:
+            return known(replies, True) >= nodes.quorum or known(replies, False) > len(nodes.all) - nodes.quorum
+
+        replies = nodes.ask(
+            lambda number: nodes.all[number].backend.revoke(name, None, owner, by, timeout, now=now), timeout, decided
+        )
+        if len(replies.values) < nodes.quorum:
+            raise nodes.failure(replies.errors)
+        if not decided(replies):
+            silent = next(iter(replies.errors.values()))
+            raise Unavailable(f"only a few of the servers that answer know the holder of {name!r}: {silent}")
+        return known(replies, True) >= nodes.quorum
 
     def inspect(self, name: str, timeout: float) -> LockState:
         nodes = self.nodes
@@ -146,6 +227,12 @@ class RedlockBackend(Backend):
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return ()  # for an efficiency lock any Redis will do
 
+    def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
+        raise Refused(f"{self.nodes.address}: a redlock keeps no fence registers: it can forget what it has answered")
+
+    def reset_fence(self, resource: str, index: int, timeout: float) -> None:
+        self.advance_fence(resource, index, 0, timeout)
+
     def places(self, name: str) -> tuple[str, ...]:
         """The same keys at each server."""
         return tuple(
@@ -154,3 +241,12 @@ class RedlockBackend(Backend):
 
     def close(self) -> None:
         self.nodes.close()
+
+
+def _revoked(replies: Replies[Any]) -> Revoked | None:
+    return next((error for error in replies.errors.values() if isinstance(error, Revoked)), None)
+
+
+def _unmarked(replies: Replies[None]) -> dict[int, Unmarked]:
+    """Those that were given it back all the same."""
+    return {number: error for number, error in replies.errors.items() if isinstance(error, Unmarked)}

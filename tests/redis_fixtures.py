@@ -20,7 +20,7 @@ from processes import Lab
 from proxy import Proxy
 from servers import RedisServer
 
-OURS = ("token", "holder", "queue", "waiters", "success")
+OURS = ("token", "holder", "queue", "waiters", "marks")
 
 
 @pytest.fixture
@@ -92,8 +92,8 @@ def token_key(name: str) -> str:
     return f"distlock:{{lock:{name}}}:token"
 
 
-def success_key(name: str) -> str:
-    return f"distlock:{{lock:{name}}}:success"
+def marks_key(name: str) -> str:
+    return f"distlock:{{lock:{name}}}:marks"
 
 
 def served(folder: Path, make: Callable[[Path], RedisServer] = RedisServer) -> Iterator[RedisServer]:

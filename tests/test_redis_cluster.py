@@ -10,7 +10,7 @@ import pytest
 
 from contenders import Contender, acquire, environment, request, take, try_once
 from distlock.backends import open_backend
-from distlock.backends.base import Backend, ConfigurationError, Unavailable
+from distlock.backends.base import SUCCESS, Backend, ConfigurationError, Mark, Revoked, Unavailable
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis_slots import Node, Slots, slot_of
 from distlock.clock import boottime
@@ -97,7 +97,7 @@ class Move:
 def test_a_slot_that_moves(group: Cluster) -> None:
     """Under a holder and a waiter: both follow, nobody else gets in, and the waiter is woken where the lock is now."""
     one, two, three = (open_backend(group.url, environment()) for _ in range(3))
-    one.release(take(one, "moving"), 5.0, ran_for=1.0)
+    one.release(take(one, "moving"), 5.0, (Mark(SUCCESS, 1.0, 60.0),))
     held = take(one, "moving")
     with two.enqueue(request("moving", 30.0)) as ticket:
         assert ticket.poll() is None
@@ -132,6 +132,24 @@ def test_a_slot_that_moves(group: Cluster) -> None:
     assert move.target.command("EXISTS", "lock:moving") == 1
     two.release(grant, 2.0)
     for backend in (one, two, three):
+        backend.close()
+
+
+def test_a_holder_hears_that_its_lease_was_taken_away_while_its_slot_moves(group: Cluster) -> None:
+    """A renewal looks at no key that may be missing."""
+    one, two = (open_backend(group.url, environment()) for _ in range(2))
+    held = take(one, "revoked")
+    assert two.revoke("revoked", held.token, None, "alice@ops1", 2.0, now=False)
+    move = Move(group, "revoked")
+    move.begin()
+    for keys in ([], move.keys()):  # all of it is here, then there
+        move.move(keys)
+        with pytest.raises(Revoked, match="alice@ops1"):
+            one.renew(held, 2.0)
+    move.end()
+    one.release(held, 2.0)
+    assert two.inspect("revoked", 5.0).revoked_by is None
+    for backend in (one, two):
         backend.close()
 
 
