@@ -15,12 +15,10 @@ from distlock.clock import boottime
 
 from .etcd_server import EtcdServer
 from .redis_server import RedisServer
+from .zookeeper_server import ZooKeeperServer
 
 DISTLOCK = Path(sys.executable).with_name("distlock")
 """The command as it was installed beside this interpreter."""
-
-
-ETCDCTL = "etcdctl lock"
 
 
 class Peer(NamedTuple):
@@ -32,14 +30,20 @@ class Peer(NamedTuple):
     ours: bool = False
     """Whether the targets are for it."""
     start_up_limit: float = 9.0
-    hand_off_limit: tuple[str, float] = (ETCDCTL, 1.5)
-    """In medians of that peer."""
+    yardstick: str = "etcdctl lock"
+    """The peer that its hand-off is compared to,"""
+    hand_off_limit: float = 1.5
+    """and how many times that it may take."""
 
 
+ETCDCTL = "etcdctl lock"
+KAZOO = "kazoo Lock"
 REDIS = "distlock, redis"
 
 
-def peers(folder: Path, etcd: EtcdServer, redis: RedisServer, groups: Mapping[str, str]) -> list[Peer]:
+def peers(
+    folder: Path, etcd: EtcdServer, redis: RedisServer, groups: Mapping[str, str], zookeeper: ZooKeeperServer
+) -> list[Peer]:
     """``groups``: URLs of several Redis together, by the engine's name."""
     return [
         flock(folder),
@@ -48,8 +52,12 @@ def peers(folder: Path, etcd: EtcdServer, redis: RedisServer, groups: Mapping[st
         distlock("local", f"local://{folder / 'locks'}", folder),
         distlock("redis", redis.url, folder)._replace(start_up_limit=17.0),
         *(
-            distlock(engine, url, folder)._replace(start_up_limit=20.0, hand_off_limit=(REDIS, 1.5))
+            distlock(engine, url, folder)._replace(start_up_limit=20.0, yardstick=REDIS)
             for engine, url in groups.items()
+        ),
+        kazoo_lock(zookeeper),
+        distlock("zookeeper", f"zookeeper://{zookeeper.place}", folder)._replace(
+            start_up_limit=17.0, yardstick=KAZOO, hand_off_limit=1.2
         ),
     ]
 
@@ -83,6 +91,15 @@ def redis_py_lock(redis: RedisServer) -> Peer:
         "redis-py Lock",
         lambda name: [sys.executable, script, redis.url, name],
         lambda name: redis.clients(name) - 1,
+    )
+
+
+def kazoo_lock(zookeeper: ZooKeeperServer) -> Peer:
+    script = str(Path(__file__).with_name("kazoo_lock.py"))
+    return Peer(
+        KAZOO,
+        lambda name: [sys.executable, script, zookeeper.place, f"/benchmark/{name}"],
+        lambda name: zookeeper.count(f"/benchmark/{name}") - 1,
     )
 
 

@@ -26,6 +26,7 @@ from benchmarks.redis_groups import cluster, redlock, sentinel
 from benchmarks.redis_server import redis_server
 from benchmarks.report import Target, ratios, table, timings
 from benchmarks.stamping_child import Child, make_child
+from benchmarks.zookeeper_server import zookeeper_server
 
 PYTHON = "python -c pass"
 
@@ -55,10 +56,11 @@ def main() -> None:
             "redis+cluster": stack.enter_context(cluster(folder)),
             "redlock": stack.enter_context(redlock(folder)),
         }
+        zookeeper = stack.enter_context(zookeeper_server(folder))
         clean = environment(folder)
         child = make_child(folder, options.shell)
         counts = (options.starts, options.waiters, options.samples)
-        setting = Setting(peers(folder, etcd, redis, groups), child, folder, clean, *counts)
+        setting = Setting(peers(folder, etcd, redis, groups, zookeeper), child, folder, clean, *counts)
         print(*describe(folder, clean), sep="\n", flush=True)
         targets: list[Target] = []
         for subject in (_start_up, _hand_off, _memory):
@@ -99,10 +101,14 @@ def _hand_off(setting: Setting) -> list[Target]:
     print(f"the holder goes; {samples} samples, taken in turns. The child that writes down both times: {child.what}.")
     print(timings(found, ETCDCTL))
     return [
-        Target(f"hand-off to {waiters} waiters, {peer.name}", ratios(found, of)[peer.name], limit, f"x {of}")
+        Target(
+            f"hand-off to {waiters} waiters, {peer.name}",
+            ratios(found, peer.yardstick)[peer.name],
+            peer.hand_off_limit,
+            f"x {peer.yardstick}",
+        )
         for peer in compared
         if peer.ours
-        for of, limit in [peer.hand_off_limit]
     ]
 
 

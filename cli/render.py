@@ -73,6 +73,22 @@ def print_locks(states: Sequence[LockState]) -> None:
     print_table(table)
 
 
+def print_backends(rows: Sequence[Plain]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for title in ("URL", "CLASS", "ORDER", "EXCLUSIVE UNTIL", "TOKEN GROWS OVER"):
+        table.add_column(title, no_wrap=title in ("URL", "CLASS"))
+    for row in rows:
+        assert isinstance(row, dict)
+        if row["problem"]:
+            table.add_row(f"{row['scheme']}:", Text("broken", style="bold red"), "", shown(str(row["problem"])), "")
+            continue
+        order = "first come, first served" if row["fifo"] else "any"
+        table.add_row(
+            f"{row['scheme']}:", str(row["class"]), order, str(row["exclusive_until"]), str(row["token_scope"])
+        )
+    print_table(table)
+
+
 def _holder(state: LockState) -> tuple[Text, Text, Text, Text, str, str]:
     holder = state.holder
     if holder is None:

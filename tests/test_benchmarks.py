@@ -171,6 +171,8 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
         "distlock, redis+sentinel",
         "distlock, redis+cluster",
         "distlock, redlock",
+        "kazoo Lock",
+        "distlock, zookeeper",
         "python -c pass",
         "x etcdctl lock",
         "MB",
@@ -178,7 +180,7 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
     ):
         assert words in done.stdout
     _, _, verdicts = done.stdout.partition("\nTargets\n")
-    assert [line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines()] == [True] * 15
+    assert [line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines()] == [True] * 18
     assert list(tmp_path.iterdir()) == []
 
 

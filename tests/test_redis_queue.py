@@ -24,7 +24,7 @@ server = redis_fixtures.server
 backend = redis_fixtures.backend
 
 
-INSPECTION = ("get", "pttl", "time", "zrange")
+INSPECTION = ("get", "hget", "pttl", "time", "zrange")
 
 
 def test_frozen_waiters_are_passed_within_five_seconds(server: RedisServer, backend: RedisBackend) -> None:

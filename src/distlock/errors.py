@@ -34,5 +34,9 @@ class NestedRun(Busy):
     """The holder is a run that this one is nested in: waiting would be for ever."""
 
 
+class LeaseExpiring(DistlockError):
+    """Less of the lease is left than a side effect needs, or it is lost already: the side effect must not begin."""
+
+
 class Cancelled(Exception):
     """Nobody wants the lock any more and the queue has been left. Not an error of anything: never shown."""

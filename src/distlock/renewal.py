@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .backends.base import DistlockError, LeaseLost, Revoked
+from .backends.base import DistlockError, LeaseLost, Revoked, Unavailable
 from .clock import TICK
 from .deadline import hard_deadline
 
@@ -84,6 +84,8 @@ class Renewal:
         self._deaf_until = 0.0
         self._requests = threading.Lock()  # held while one may be under way
         self._last_trouble = "no renewal was answered"
+        self.unreachable = False
+        """Whether the last attempt had no answer, rather than a bad one."""
         self.lost = False
         self.revoked = False
         """Lost, and yet to be given back once the child is dead: nobody else gets the lock before."""
@@ -119,6 +121,10 @@ class Renewal:
         if not self.lost:
             self.lost = True
             self._on_lost(reason)
+
+    def _was_revoked(self, error: LeaseLost) -> bool:
+        self.revoked = isinstance(error, Revoked)
+        return self.revoked
 
     def _run(self) -> None:
         try:
@@ -157,11 +163,12 @@ class Renewal:
             try:
                 grant = self._backend.renew(self._schedule.grant, self._schedule.timeout(now))
             except LeaseLost as error:
-                self.revoked = isinstance(error, Revoked)
+                self._was_revoked(error)
                 self._lose(str(error))
                 return None
             except DistlockError as error:
                 self._last_trouble = str(error)
+                self.unreachable = isinstance(error, Unavailable)
                 self._schedule.failed(self._clock())
                 self._on_trouble(f"renewal failed (attempt {self._schedule.failures}): {error}")
             else:
@@ -169,6 +176,7 @@ class Renewal:
                     answered = self._clock()
                     self._on_answer(answered - now, self._schedule.soft - answered)
                 self._schedule.renewed(grant)
+                self.unreachable = False
                 if not self.lost:
                     self._on_renewed(self._schedule.hard)
         return max(0.0, min(TICK, self._schedule.next_try - self._clock()))

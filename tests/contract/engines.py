@@ -9,6 +9,7 @@ from pathlib import Path
 
 from redis_groups import cluster, independent, redlock_url, watched
 from servers import RedisServer
+from zookeeper_servers import ZooKeeperServer
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,17 @@ def _redlock(folder: Path) -> Iterator[str]:
         yield redlock_url(nodes)
 
 
+@contextmanager
+def _zookeeper(folder: Path) -> Iterator[str]:
+    with ZooKeeperServer(folder).running() as server:
+        yield server.url
+
+
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
     Engine("redis+sentinel", _sentinel, ttl=1.0, dropped_within=0.0),
     Engine("redis+cluster", _cluster, ttl=1.0, dropped_within=0.0),
     Engine("redlock", _redlock, ttl=1.0, dropped_within=0.0),
+    Engine("zookeeper", _zookeeper, ttl=1.0, dropped_within=5.0),
 )

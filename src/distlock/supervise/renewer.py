@@ -11,47 +11,37 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Callable
+from contextlib import closing
 from typing import NoReturn
 
 from ..backend_url import probable_backend
 from ..backends import open_backend, preload
-from ..backends.base import (
-    Backend,
-    DistlockError,
-    Environment,
-    Grant,
-    LeaseLost,
-    LockState,
-    Request,
-    Unavailable,
-)
+from ..backends.base import Backend, DistlockError, Environment, Grant, LeaseLost, LockState, Mark, Unmarked
 from ..clock import boottime
 from ..environment import outer_owners
 from ..errors import Cancelled, InternalError
+from ..granted import check_granted
 from ..leasefile import KeptLeaseFile
+from ..leasing import Wanted, acquire, give_back
 from ..notices import cannot_kill, say_if_ready
 from ..quoting import quoted
 from ..renewal import Renewal, Schedule
-from ..requirement import check_class
-from ..session import Acquisition, Waiting, describe
+from ..session import describe
 from ..state import state_directory
 from ..window import Window, marks_of_success
 from .briefing import Briefing
-from .detached import account_of, client_of, detach, limit_accounting
+from .detached import account_of, detach, limit_accounting
 from .gate import Links, Order
 from .plan import Plan
 from .run_tree import RunTree
 from .signals import Signals
-from .wire import FAILURES, Channel, Kind, Message
+from .wire import Channel, Kind, Message, failure
 
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
 _LATER_THAN_SUPERVISOR = 0.03
 _RELEASE = 3.0
-"""Seconds for giving the lease back: the supervisor waits for little more."""
 _RELEASE_WHEN_LOST = 0.3
-_REQUEST = 3.0
 
 
 def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> NoReturn:
@@ -101,22 +91,25 @@ class _Renewer:
 
     def run(self) -> None:
         self.account.prepare_soon()
+        plan = self._plan
         try:
-            self._run()
+            # Closed at the end, or what an engine has opened to look around would stay behind for as long as it lasts.
+            with closing(open_backend(plan.backend, Environment(boottime, state_directory, plan.password))) as backend:
+                self._run(backend)
         except Cancelled:
             self.account.not_had(None)
         except BaseException as error:
             self.account.not_had(error)
             if not isinstance(error, DistlockError):
                 raise
-            place = next((i for i, kind in enumerate(FAILURES) if type(error) is kind), 0)
-            self._channel.send(Message(Kind.FAILED, place, text=str(error)))
+            self._channel.send(failure(error))
 
-    def _run(self) -> None:
-        backend = open_backend(self._plan.backend, Environment(boottime, state_directory, self._plan.password))
+    def _run(self, backend: Backend) -> None:
         lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
         self._lease_file = lease_file
         grant = self._acquire_or_clean_up(backend)
+        if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, _RELEASE):
+            self._note(1, other_ttl)
         self._schedule = Schedule(grant, self._plan.grace)
         self._deadline.set(self._schedule.hard)
         renewal = Renewal(
@@ -148,26 +141,22 @@ class _Renewer:
 
     def _acquire(self, backend: Backend) -> Grant:
         plan = self._plan
-        waiting = Waiting(plan.wait, plan.jitter, outer_owners(plan.caller_environment))
-        on_waiting: Callable[[LockState], None] | None = None
-        if plan.verbosity >= 1 or plan.keeping.log:
-            on_waiting = self._waiting
-        required = plan.require
-        qualify: Callable[[], None] | None = None
-        if required:
-            qualify = lambda: check_class(backend, plan.backend_shown, required, _REQUEST)  # noqa: E731
-        request = Request(plan.name, plan.ttl, client_of(plan, self._supervisor))
-        return Acquisition(
-            backend,
-            request,
-            waiting,
-            self._channel.reading,
-            boottime,
-            on_asking=self.account.asking,
-            qualify=qualify,
+        wanted = Wanted(
+            name=plan.name,
+            owner=plan.owner,
+            ttl=plan.ttl,
+            pid=self._supervisor,
+            command=os.fsdecode(plan.command.words[0]),
+            label=plan.label,
+            require=plan.require,
+            backend_shown=plan.backend_shown,
+            wait=plan.wait,
+            jitter=plan.jitter,
             explain=plan.explain_conflict,
-            on_waiting=on_waiting,
-        ).run()
+            outer_owners=outer_owners(plan.caller_environment),
+        )
+        on_waiting = self._waiting if plan.verbosity >= 1 or plan.keeping.log else None
+        return acquire(backend, wanted, self._channel.reading, on_waiting, self.account.asking)
 
     def _start_child(self, renewal: Renewal) -> None:
         """If the supervisor permits it, now or later. Sets ``_refusal`` when nothing is to be started any more."""
@@ -179,9 +168,9 @@ class _Renewer:
             return
         self._tree.group = parked.group
         self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor
-        if self._gate.order(Order(self._schedule.grant.token, self._lease_file.path)):
-            token = self._schedule.grant.token
-            self._channel.send(Message(Kind.GRANTED, -1 if token is None else token))
+        grant = self._schedule.grant
+        if self._gate.order(Order(grant.token, grant.ttl, self._lease_file.path)):
+            self._channel.send(Message(Kind.GRANTED, -1 if grant.token is None else grant.token))
             self.account.started()
         elif self._tree.supervisor_lives():
             self._child_started = False
@@ -231,25 +220,25 @@ class _Renewer:
         self._tree.remove_control_group()
 
     def _give_back(self, backend: Backend, renewal: Renewal, end: Message | None) -> None:
-        """Nothing is sent for a lease that is lost, but for one that an operator has taken away: nobody else gets that
-        before. The lease file goes before the lease: nobody who looks at it must find one that is no more."""
         is_lost = bool(end and end.second)
-        quiet = renewal.stop(_RELEASE_WHEN_LOST if is_lost else _RELEASE)  # one under way would write the file again
-        self._lease_file.remove()
-        if end is not None:
-            self.account.ended(end.first, end.text if is_lost else None)
+
+        def before() -> None:
+            self._lease_file.remove()
+            if end is not None:
+                self.account.ended(end.first, end.text if is_lost else None)
+
+        patience = _RELEASE_WHEN_LOST if is_lost else _RELEASE
         trouble = ""
-        if not renewal.lost or renewal.revoked:
-            try:
-                if not quiet:
-                    raise Unavailable("a renewal is still unanswered")
-                ran_for = self.account.ran_for
-                marks = () if ran_for is None else marks_of_success(Window(), ran_for)
-                backend.release(renewal.grant, _RELEASE, marks)
-            except DistlockError as error:
-                trouble = str(error)
+        try:
+            trouble = give_back(backend, renewal, before, patience=patience, marks=self._marks)
+        except Unmarked as error:
+            self._note(0, f"the lock was released, but a later run will not know that this one is done: {error}")
         self._channel.send(Message(Kind.RELEASED, int(not trouble), text=trouble))
         self.account.released(trouble)
+
+    def _marks(self) -> tuple[Mark, ...]:
+        ran_for = self.account.ran_for
+        return () if ran_for is None else marks_of_success(Window(), ran_for)
 
     # -- told by the renewing thread ---------------------------------------------------------------------------------
 

@@ -161,6 +161,7 @@ class Supervisor:
                 if message.kind is Kind.RELEASED:
                     self._await_account(messages)
                     return message.text or None
+            self._notes += [message.text for message in messages if message.kind is Kind.NOTE]
             if not self._channel.peer_is_gone:
                 self._signals.next(min(TICK, until - time.monotonic()))
         self._end_renewer()
