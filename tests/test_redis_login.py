@@ -187,8 +187,13 @@ def several(url: str, name: str) -> None:
         grant = take(backend, name)
         with other.enqueue(request(name, 30.0)) as waiting:
             assert waiting.poll() is None
+            backend.mark(grant, Mark("x", 0.0, 0.001), 5.0)
             backend.release(backend.renew(grant, 5.0), 5.0)
-            other.release(acquire(waiting), 5.0)
+            grant = acquire(waiting)
+            owner = grant.owner if grant.token is None else None
+            assert other.revoke(name, grant.token, owner, "me", 5.0, now=False)
+            other.release(grant, 5.0, (Mark("y", 0.0, 60.0),), 0.1)
+            assert other.marked(name, "y", 5.0)
         assert name in [state.name for state in backend.locks(5.0)]
 
 

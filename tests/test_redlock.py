@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import redlock_fixtures
 from contenders import Contender, acquire, client, environment, never, request, take, try_once
 from distlock.backends import open_backend
 from distlock.backends.base import Backend, ConfigurationError, LeaseLost, LockState, Refused, Unavailable
@@ -17,41 +18,14 @@ from distlock.backends.redlock_view import merged
 from distlock.clock import boottime
 from processes import Lab, wait_until
 from redis_fixtures import keys, token_key
-from redis_groups import independent, redlock_url
+from redis_groups import redlock_url
+from redlock_fixtures import having
 from servers import HOST, RedisServer, free_port
 
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[list[RedisServer]]:
-    with independent(tmp_path / "nodes") as some:
-        yield some
-
-
-@pytest.fixture
-def open_more(nodes: list[RedisServer]) -> Iterator[Callable[[], Backend]]:
-    opened: list[Backend] = []
-
-    def one() -> Backend:
-        opened.append(open_backend(redlock_url(nodes), environment()))
-        return opened[-1]
-
-    yield one
-    for backend in opened:
-        backend.close()
-
-
-@pytest.fixture
-def backend(open_more: Callable[[], Backend]) -> Backend:
-    return open_more()
-
-
-@pytest.fixture
-def other(open_more: Callable[[], Backend]) -> Backend:
-    return open_more()
-
-
-def having(nodes: list[RedisServer], name: str = "n") -> list[bytes | None]:
-    return [node.command("GET", f"lock:{name}") for node in nodes]
+nodes = redlock_fixtures.nodes
+open_more = redlock_fixtures.open_more
+backend = redlock_fixtures.backend
+other = redlock_fixtures.other
 
 
 # -- a majority --------------------------------------------------------------------------------------------------------
