@@ -10,9 +10,10 @@ import pytest
 from certificates import authority, certificate
 from contenders import acquire, environment, request, take, try_once
 from distlock.backends import open_backend
-from distlock.backends.base import ConfigurationError, Refused, Unavailable
+from distlock.backends.base import ConfigurationError, Mark, Refused, Unavailable
 from distlock.clock import boottime
 from processes import Lab, wait_until
+from redis_fixtures import marks_key
 from redis_groups import SERVICE, Watched, watched
 from servers import HOST, RedisServer, free_port
 
@@ -82,6 +83,27 @@ def test_a_waiter_gets_no_lock_without_a_sentinel(tmp_path: Path) -> None:
             backend.release(held, 2.0)
             with pytest.raises(Unavailable, match="no sentinel names a master"):
                 ticket.poll()
+        backend.close()
+
+
+@pytest.mark.parametrize("how", ["mark", "release"])
+def test_what_a_holder_leaves_goes_to_the_new_master(tmp_path: Path, how: str) -> None:
+    """Though the old one, which does not know yet that it was replaced, would take it."""
+    with watched(tmp_path / "group", sentinels=1, down_after=30.0) as group:
+        backend = open_backend(group.url, environment())
+        held = take(backend, "n")
+        group.replicated()
+        old, new = group.servers
+        new.command("REPLICAOF", "NO", "ONE")
+        group.sentinels[0].command("SENTINEL", "REMOVE", SERVICE)
+        group.sentinels[0].command("SENTINEL", "MONITOR", SERVICE, HOST, new.port, 1)
+        if how == "mark":
+            backend.mark(held, Mark("key", 0.0, 60.0), 5.0)
+        else:
+            backend.release(held, 5.0, (Mark("key", 0.0, 60.0),))
+            assert new.command("EXISTS", "lock:n") == 0
+        assert [one.command("EXISTS", marks_key("n")) for one in (old, new)] == [0, 1]
+        assert backend.marked("n", "key", 5.0)
         backend.close()
 
 
