@@ -18,6 +18,12 @@ SCHEMES: dict[str, str] = {
     "redis": "distlock.backends.redis:RedisBackend",
     "rediss": "distlock.backends.redis:RedisBackend",
     "redis+unix": "distlock.backends.redis:RedisBackend",
+    "redis+sentinel": "distlock.backends.redis_sentinel:RedisSentinelBackend",
+    "rediss+sentinel": "distlock.backends.redis_sentinel:RedisSentinelBackend",
+    "redis+cluster": "distlock.backends.redis_cluster:RedisClusterBackend",
+    "rediss+cluster": "distlock.backends.redis_cluster:RedisClusterBackend",
+    "redlock": "distlock.backends.redlock:RedlockBackend",
+    "redlocks": "distlock.backends.redlock:RedlockBackend",
     "zookeeper": "distlock.backends.zookeeper:ZooKeeperBackend",
     "zookeepers": "distlock.backends.zookeeper:ZooKeeperBackend",
 }

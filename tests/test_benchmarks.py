@@ -168,6 +168,9 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
         "redis-py Lock",
         "distlock, local",
         "distlock, redis",
+        "distlock, redis+sentinel",
+        "distlock, redis+cluster",
+        "distlock, redlock",
         "kazoo Lock",
         "distlock, zookeeper",
         "python -c pass",
@@ -177,7 +180,7 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
     ):
         assert words in done.stdout
     _, _, verdicts = done.stdout.partition("\nTargets\n")
-    assert [line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines()] == [True] * 9
+    assert [line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines()] == [True] * 18
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from redis_groups import cluster, independent, redlock_url, watched
 from servers import RedisServer
 from zookeeper_servers import ZooKeeperServer
 
@@ -34,6 +35,24 @@ def _redis(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
+def _sentinel(folder: Path) -> Iterator[str]:
+    with watched(folder, sentinels=1, down_after=10.0) as group:
+        yield group.url
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[str]:
+    with cluster(folder) as group:
+        yield group.url
+
+
+@contextmanager
+def _redlock(folder: Path) -> Iterator[str]:
+    with independent(folder) as nodes:
+        yield redlock_url(nodes)
+
+
+@contextmanager
 def _zookeeper(folder: Path) -> Iterator[str]:
     with ZooKeeperServer(folder).running() as server:
         yield server.url
@@ -42,5 +61,8 @@ def _zookeeper(folder: Path) -> Iterator[str]:
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
+    Engine("redis+sentinel", _sentinel, ttl=1.0, dropped_within=0.0),
+    Engine("redis+cluster", _cluster, ttl=1.0, dropped_within=0.0),
+    Engine("redlock", _redlock, ttl=1.0, dropped_within=0.0),
     Engine("zookeeper", _zookeeper, ttl=1.0, dropped_within=5.0),
 )
