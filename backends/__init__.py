@@ -15,6 +15,8 @@ SCHEMES: dict[str, str] = {
     "redis": "distlock.backends.redis:RedisBackend",
     "rediss": "distlock.backends.redis:RedisBackend",
     "redis+unix": "distlock.backends.redis:RedisBackend",
+    "etcd": "distlock.backends.etcd:EtcdBackend",
+    "etcds": "distlock.backends.etcd:EtcdBackend",
 }
 
 

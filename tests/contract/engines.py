@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from etcd_servers import EtcdCluster, EtcdMember
 from servers import RedisServer
 
 
@@ -32,7 +33,21 @@ def _redis(folder: Path) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def _etcd(folder: Path) -> Iterator[str]:
+    with EtcdMember(folder).running() as server:
+        yield server.url
+
+
+@contextmanager
+def _etcd_cluster(folder: Path) -> Iterator[str]:
+    with EtcdCluster.of(folder).running() as cluster:
+        yield cluster.url
+
+
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
+    Engine("etcd", _etcd, ttl=1.0, dropped_within=5.0),
+    Engine("etcd-cluster", _etcd_cluster, ttl=1.0, dropped_within=5.0),
 )

@@ -1,0 +1,245 @@
+"""Locks on etcd: ``etcd://`` and ``etcds://``, one member or a cluster.
+
+Lease, queue key and revision, as clientv3/concurrency has them, so that `etcdctl lock` and every concurrency.Mutex on
+the same prefix exclude us and are excluded, waiting included. Every step that decides goes through the quorum: a grant
+survives the loss of any minority.
+
+The token is the create revision of the holder's key, which was made when it began to queue. Tokens grow with the
+grants all the same: revisions of a store only grow, the key with the smallest one holds, and a key that is made later
+has a greater one than all that are there. So whoever is granted the lock after us was behind us or came later. Nothing
+of that rests on a record that could be lost, nor on a clock.
+
+A lease lives on the leader and restarts when another one is elected. Renewing it does not ask the quorum: a leader that
+was frozen and does not know yet that it has been replaced says yes to a lease that the others have let go (measured).
+Hence the order in ``renew``: note the time, ask the quorum for our key, then renew at the same member. The answer of
+the quorum came later than the time noted; from then on either that member's leader is still the one, and renews, or a
+new one comes to power after it and starts every lease anew.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+from . import etcd_record as stored
+from . import etcd_requests as requests
+from .base import Backend, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
+from .etcd_driver import pb
+from .etcd_errors import LeaseNotFound
+from .etcd_link import Link
+from .etcd_ticket import EtcdTicket
+from .etcd_url import parse, with_password
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .base import Environment, Request
+    from .etcd_driver import Message
+    from .etcd_link import Watch
+    from .etcd_url import Server
+
+_PAGE = 1000
+
+
+class _Kept(NamedTuple):
+    """What this process knows of a grant of its own."""
+
+    lease: int
+    seen: int
+    """The revision at which the key was there."""
+    watch: Watch | None
+
+
+class EtcdBackend(Backend):
+    safety: ClassVar[Safety] = "correctness"
+    exclusive_until: ClassVar[str] = (
+        "the lease ends on the leader's monotonic clock, which begins anew with every new leader"
+    )
+    token_scope: ClassVar[str] = (
+        "the cluster, over every failover and restart, as long as it keeps its data: it is the revision of the store"
+    )
+    fifo: ClassVar[bool] = True
+
+    def __init__(self, server: Server, clock: Callable[[], float]) -> None:
+        self.address = ",".join(server.endpoints)
+        self.clock = clock
+        self.link = Link(server, clock)
+        self._kept: dict[str, _Kept] = {}  # by owner
+
+    @classmethod
+    def from_url(cls, url: str, environment: Environment) -> Self:
+        return cls(with_password(parse(url), environment.password), environment.clock)
+
+    def enqueue(self, request: Request) -> EtcdTicket:
+        return EtcdTicket(self, request)
+
+    def keep(self, grant: Grant, lease: int, seen: int) -> None:
+        self._kept[grant.owner] = _Kept(lease, seen, None)
+
+    # -- holding -----------------------------------------------------------------------------------------------------
+
+    def renew(self, grant: Grant, timeout: float) -> Grant:
+        until = self.clock() + timeout
+        kept = self._kept.get(grant.owner)
+        if kept and kept.watch:
+            kept.watch.drain()
+        valid_from = self.clock()
+        mine, header = self._find(grant, until)
+        if mine is None:
+            raise LeaseLost("it ran out before it was renewed, or its key was removed")
+        try:
+            ttl = self.keep_alive(mine.lease, header, until)
+        except LeaseNotFound:
+            raise LeaseLost("it ran out before it was renewed, or was revoked") from None
+        if kept:
+            self._watch_anew(grant.owner, kept, header.revision)
+        return grant._replace(ttl=min(grant.ttl, ttl), valid_from=valid_from)
+
+    def keep_alive(self, lease: int, header: Message, until: float) -> float:
+        """Renew a lease at the member that has just given ``header``: the TTL. Raises LeaseNotFound, and Unavailable
+        when another member has answered."""
+        answer = self.link.ask_again("LeaseKeepAlive", pb.LeaseKeepAliveRequest(ID=lease), until)
+        if answer.TTL <= 0:
+            raise LeaseNotFound("the lease is no more")
+        if answer.header.member_id != header.member_id or answer.header.raft_term < header.raft_term:
+            raise Unavailable(f"{self.address}: another member answered in between")
+        return float(answer.TTL)
+
+    def _find(self, grant: Grant, until: float) -> tuple[Message | None, Message]:
+        """The holder's key as the quorum has it now, and the header of the answer."""
+        kept = self._kept.get(grant.owner)
+        if kept:
+            asked = pb.RangeRequest(key=stored.key(grant.name, kept.lease))
+        else:
+            prefix = stored.queue(grant.name)
+            asked = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix))
+        answer = self.link.ask("Range", asked, until)
+        for found in answer.kvs:
+            entry = stored.decode(found.key, found.value) if found.create_revision == grant.token else None
+            if entry and entry.client.owner == grant.owner:
+                return found, answer.header
+        return None, answer.header
+
+    def alarm(self, grant: Grant) -> int | None:
+        """Our own key is watched: a lease that was revoked or a key that was deleted is known at once."""
+        kept = self._kept.get(grant.owner)
+        if kept is None:
+            return None
+        if kept.watch is None:
+            watched = requests.removal(stored.key(grant.name, kept.lease), kept.seen + 1)
+            kept = kept._replace(watch=self.link.watch(watched))
+            self._kept[grant.owner] = kept
+        return kept.watch.descriptor if kept.watch else None
+
+    def _watch_anew(self, owner: str, kept: _Kept, seen: int) -> None:
+        watch = kept.watch
+        if watch is not None and watch.ended:
+            watch.close()
+            watch = None
+        self._kept[owner] = _Kept(kept.lease, seen, watch)
+
+    def release(self, grant: Grant, timeout: float) -> None:
+        until = self.clock() + timeout
+        kept = self._kept.get(grant.owner)
+        lease = kept.lease if kept else self._lease_of(grant, until)
+        if kept and kept.watch:
+            kept.watch.close()
+            self._kept[grant.owner] = kept._replace(watch=None)
+        if lease:
+            try:
+                # The lease has nothing but our key, and no other holder has this lease: compare and act are one.
+                self.link.ask("LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), until)
+            except LeaseNotFound:
+                pass
+        self._kept.pop(grant.owner, None)
+        self.link.settle(until)
+
+    def _lease_of(self, grant: Grant, until: float) -> int:
+        mine, _ = self._find(grant, until)
+        return int(mine.lease) if mine is not None else 0
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def inspect(self, name: str, timeout: float) -> LockState:
+        until = self.clock() + timeout
+        while True:
+            answer = self.link.ask("Txn", requests.state(name), until)
+            queue, record = (response.response_range.kvs for response in answer.responses)
+            found = self._state(name, list(queue), next(iter(record), None), until)
+            if found is not None:
+                return found
+
+    def locks(self, timeout: float) -> Iterator[LockState]:
+        """Foreign ones too, as far as their keys are names. ``timeout`` is for each request. A lock of an unknown
+        layout does not hide the others: it is told behind the last."""
+        queues: defaultdict[str, list[Any]] = defaultdict(list)
+        records: dict[str, Any] = {}
+        for found in self._all(stored.LOCKS, timeout):
+            name = stored.decoded(found.key.removeprefix(stored.LOCKS).partition(b"/")[0])
+            if name is not None and found.key.startswith(stored.queue(name)):
+                queues[name].append(found)
+        for found in self._all(stored.RECORDS, timeout):
+            name = stored.decoded(found.key.removeprefix(stored.RECORDS))
+            if name is not None:
+                records[name] = found
+        problem: DistlockError | None = None
+        for name in sorted({*queues, *records}):
+            queue = sorted(queues[name], key=lambda one: int(one.create_revision))
+            try:
+                state = self._state(name, queue, records.get(name), self.clock() + timeout)
+                yield state or self.inspect(name, timeout)
+            except stored.UnknownLayout as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def _all(self, prefix: bytes, timeout: float) -> Iterator[Any]:
+        start = prefix
+        while True:
+            answer = self.link.ask("Range", requests.page(start, prefix, _PAGE), self.clock() + timeout)
+            yield from answer.kvs
+            if not answer.more:
+                return
+            start = answer.kvs[-1].key + b"\0"
+
+    def _state(self, name: str, queue: list[Any], record: Any, until: float) -> LockState | None:
+        """None if the holder has gone meanwhile."""
+        token = stored.last_token(record.key, record.value, record.mod_revision) if record is not None else None
+        entries = [stored.decode(one.key, one.value) for one in queue]
+        holder = entries[0] if entries else None
+        if not queue or (holder and not holder.holds):
+            clients = tuple(entry.client for entry in entries if entry)
+            return LockState(name, held=False, token=token, holder=None, ttl=None, expires_in=None, waiters=clients)
+        left: float | None = None
+        ttl = holder.ttl if holder else None
+        if queue[0].lease:
+            lease = self.link.ask("LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=queue[0].lease), until)
+            if lease.TTL < 0:
+                return None
+            # Whole seconds, rounded down; in the last one it is not over yet.
+            left = max(float(lease.TTL), 0.001)
+            ttl = ttl or float(lease.grantedTTL)
+            left = min(left, ttl)
+        return LockState(
+            name=name,
+            held=True,
+            token=int(queue[0].create_revision),
+            holder=holder.client if holder else None,
+            ttl=ttl,
+            expires_in=left,
+            waiters=tuple(entry.client for entry in entries[1:] if entry),
+        )
+
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        return ()  # etcd has no setting that its clients could see by which it forgets what the quorum agreed to
+
+    def places(self, name: str) -> tuple[str, ...]:
+        return stored.queue(name).decode(), stored.record(name).decode()
+
+    def close(self) -> None:
+        self.link.settle(self.clock() + 0.5)
+        for kept in self._kept.values():
+            if kept.watch:
+                kept.watch.close()
+        self._kept.clear()
+        self.link.close()

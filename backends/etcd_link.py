@@ -1,0 +1,187 @@
+"""The way to a cluster: one endpoint at a time, the next one in turn when it fails, everything within a time-out.
+
+After any failure the connection is made anew, so that neither gRPC's pauses between its attempts nor a connection that
+is dead and silent can outlast the time there is. Every request may be sent again: each names the lease it is about.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from typing import TYPE_CHECKING
+
+from .base import DistlockError, Unavailable
+from .etcd_driver import CallFailed, Member, Message, Pending, pb
+from .etcd_errors import is_endpoints_fault, is_expired_login, is_login_needless, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .etcd_url import Server
+
+
+class Watch:
+    """Tells of the removal of one key. ``descriptor`` is readable when there is something to look at: the key went, or
+    the watch did and somebody has to ask. A thread reads the answers; it touches nothing but this."""
+
+    def __init__(self, call: Pending) -> None:
+        self._call = call
+        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lock = threading.Lock()
+        self._closed = False
+        self.removed = False
+        self.ended = False
+        threading.Thread(target=self._run, name="etcd watch", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            for answer in self._call:
+                if answer.events:
+                    self.removed = True
+                    self._tell()
+                elif answer.canceled:
+                    break
+        except CallFailed:
+            pass  # the next request tells why
+        finally:
+            self.ended = True
+            self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:  # a descriptor that was closed may be somebody else's by now
+            if not self._closed:
+                os.eventfd_write(self.descriptor, 1)
+
+    def drain(self) -> None:
+        try:
+            os.eventfd_read(self.descriptor)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._call.cancel()
+        os.close(self.descriptor)
+
+
+class Link:
+    """Connects when first asked. Used by one thread. ``until`` is always the instant by which an answer or an error is
+    there."""
+
+    def __init__(self, server: Server, clock: Callable[[], float]) -> None:
+        self._server = server
+        self._clock = clock
+        # So that not all of a fleet ask the same member.
+        start = random.randrange(len(server.endpoints))
+        self._endpoints = [*server.endpoints[start:], *server.endpoints[:start]]
+        self._member: Member | None = None
+        self._token: str | None = None if server.user else ""
+        self._under_way: list[Pending] = []
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def ask(self, name: str, request: Message, until: float) -> Message:
+        """Each endpoint once, and the first one anew if its connection was not; each gets its part of the time. Raises
+        Unavailable, Refused, ConfigurationError."""
+        tries = len(self._endpoints) + (self._member is not None)
+        for left in range(tries, 0, -1):
+            now = self._clock()
+            member = self._connected()
+            try:
+                return self._ask(member, name, request, now + (until - now) / left)
+            except CallFailed as error:
+                problem = translated(error, member.endpoint)
+                fault = is_endpoints_fault(error)
+                if fault:
+                    self._turn()
+                if not fault or left == 1 or self._clock() >= until:
+                    raise self._of_all(problem, fault) from error
+        raise AssertionError("no endpoint")
+
+    def ask_again(self, name: str, request: Message, until: float) -> Message:
+        """The member that answered last, and no other one. Raises as ``ask`` does."""
+        member = self._connected()
+        try:
+            return self._ask(member, name, request, until)
+        except CallFailed as error:
+            if is_endpoints_fault(error):
+                self._turn()
+            raise translated(error, member.endpoint) from error
+
+    def _of_all(self, problem: DistlockError, fault: bool) -> DistlockError:
+        if fault and len(self._endpoints) > 1 and type(problem) is Unavailable:
+            return Unavailable(f"none of {len(self._endpoints)} endpoints serves us: {problem}")
+        return problem
+
+    def _ask(self, member: Member, name: str, request: Message, until: float) -> Message:
+        again = self._token is not None and bool(self._server.user)
+        try:
+            return member.call(name, request, self._left(until), self._login(member, until))
+        except CallFailed as error:
+            if not again or not is_expired_login(error):
+                raise
+        self._token = None
+        return member.call(name, request, self._left(until), self._login(member, until))
+
+    def _login(self, member: Member, until: float) -> str:
+        if self._token is None:
+            asked = pb.AuthenticateRequest(name=self._server.user, password=self._server.password)
+            try:
+                self._token = str(member.call("Authenticate", asked, self._left(until), "").token)
+            except CallFailed as error:
+                if not is_login_needless(error):
+                    raise
+                self._token = ""  # as etcdctl does: a server without users takes everybody
+        return self._token
+
+    def _left(self, until: float) -> float:
+        return max(0.001, until - self._clock())
+
+    # -- requests nobody waits for -----------------------------------------------------------------------------------
+
+    def send(self, name: str, request: Message, seconds: float) -> None:
+        """Once, to the present member; ``settle`` waits for the answer. Nothing of importance: it may fail."""
+        self._under_way = [pending for pending in self._under_way if not pending.done()]
+        try:
+            self._under_way.append(self._connected().send(name, request, seconds, self._token or ""))
+        except (CallFailed, DistlockError, ValueError):  # ValueError: the channel was closed
+            pass
+
+    def settle(self, until: float) -> None:
+        """Every answer to what was sent, or the end of its time."""
+        for pending in self._under_way:
+            try:
+                pending.result(self._left(until))
+            except Exception:  # noqa: BLE001 - gRPC has three kinds of them, and nobody asks
+                pending.cancel()
+        self._under_way.clear()
+
+    # -- the connection ----------------------------------------------------------------------------------------------
+
+    def watch(self, request: Message) -> Watch:
+        """Raises ConfigurationError."""
+        return Watch(self._connected().watch(request, self._token or ""))
+
+    def close(self) -> None:
+        """Ends watches too."""
+        member, self._member = self._member, None
+        self._under_way.clear()
+        if member is not None:
+            member.close()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._member is not None
+
+    def _connected(self) -> Member:
+        if self._member is None:
+            self._member = Member(self._server, self._endpoints[0])
+        return self._member
+
+    def _turn(self) -> None:
+        self.close()
+        self._endpoints.append(self._endpoints.pop(0))

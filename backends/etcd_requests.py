@@ -1,0 +1,141 @@
+"""What is asked of etcd. The steps that decide are transactions: each compares and acts at one revision of the store.
+
+The recipe is that of clientv3/concurrency: the key with the smallest create revision of its prefix holds the lock.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import etcd_record as stored
+from .etcd_driver import Message, pb
+
+_COMPARE = pb.Compare
+_SORT = pb.RangeRequest
+
+
+class Place(NamedTuple):
+    """What a transaction that did not grant has found."""
+
+    record: Message | None
+    mine: Message | None
+    before: Message | None
+    """The last key before mine, or the last of all as long as I have none; without its value."""
+    revision: int
+
+
+def _empty(prefix: bytes) -> Message:
+    return _COMPARE(
+        target=_COMPARE.CREATE,
+        result=_COMPARE.EQUAL,
+        key=prefix,
+        range_end=stored.behind(prefix),
+        create_revision=0,
+    )
+
+
+def _first(prefix: bytes, place: int) -> Message:
+    """No key of the prefix is older than ``place``."""
+    return _COMPARE(
+        target=_COMPARE.CREATE,
+        result=_COMPARE.GREATER,
+        key=prefix,
+        range_end=stored.behind(prefix),
+        create_revision=place - 1,
+    )
+
+
+def _created(key: bytes, revision: int) -> Message:
+    return _COMPARE(target=_COMPARE.CREATE, result=_COMPARE.EQUAL, key=key, create_revision=revision)
+
+
+def _known_layout(record: bytes, exists: bool) -> list[Message]:
+    """Comparing a value that is not there always fails, so whoever asks has to know or guess whether it is."""
+    if not exists:
+        return [_created(record, 0)]
+    low, high = stored.LAYOUT, stored.LAYOUT + b";"  # the character behind a colon
+    return [
+        _COMPARE(target=_COMPARE.VALUE, result=_COMPARE.GREATER, key=record, value=low),
+        _COMPARE(target=_COMPARE.VALUE, result=_COMPARE.LESS, key=record, value=high),
+    ]
+
+
+def _put(key: bytes, value: bytes, lease: int = 0) -> Message:
+    return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value, lease=lease))
+
+
+def _get(key: bytes) -> Message:
+    return pb.RequestOp(request_range=pb.RangeRequest(key=key))
+
+
+def _last(prefix: bytes, older_than: int = 0) -> Message:
+    return pb.RequestOp(
+        request_range=pb.RangeRequest(
+            key=prefix,
+            range_end=stored.behind(prefix),
+            max_create_revision=max(older_than - 1, 0),
+            sort_order=_SORT.DESCEND,
+            sort_target=_SORT.CREATE,
+            limit=1,
+            keys_only=True,
+        )
+    )
+
+
+def enter(name: str, lease: int, value: bytes, *, record_exists: bool, waiting: tuple[int, bytes] | None) -> Message:
+    """Take the lock if nobody is there: my key under ``lease``, and the record, whose own revision is the token then.
+    Otherwise say who came last and, with ``waiting``, a lease and a value, queue behind them."""
+    mine, record, prefix = stored.key(name, lease), stored.record(name), stored.queue(name)
+    failure = [_get(record), _get(mine), _last(prefix)]
+    if waiting is not None:
+        failure.append(_put(mine, waiting[1], waiting[0]))
+    return pb.TxnRequest(
+        compare=[_empty(prefix), *_known_layout(record, record_exists)],
+        success=[_put(mine, value, lease), _put(record, stored.encode_token(None))],
+        failure=failure,
+    )
+
+
+def take(name: str, lease: int, place: int, value: bytes, *, record_exists: bool) -> Message:
+    """Make the waiter at ``place`` the holder if nobody is before it: its key moves from the waiter's lease to
+    ``lease`` and keeps its create revision, the token, which is written down."""
+    mine, record, prefix = stored.key(name, lease), stored.record(name), stored.queue(name)
+    return pb.TxnRequest(
+        compare=[_created(mine, place), _first(prefix, place), *_known_layout(record, record_exists)],
+        success=[_put(mine, value, lease), _put(record, stored.encode_token(place))],
+        failure=[_get(record), _get(mine), _last(prefix, older_than=place)],
+    )
+
+
+def look(name: str, lease: int, place: int) -> Message:
+    """What ``take`` finds when it fails; writes nothing. Asks the quorum, as every range does that is not said to be
+    serializable. (A transaction without any range would not.)"""
+    mine, record, prefix = stored.key(name, lease), stored.record(name), stored.queue(name)
+    return pb.TxnRequest(success=[_get(record), _get(mine), _last(prefix, older_than=place)])
+
+
+def found(answer: Message) -> Place:
+    """Of ``look``, or of one of the others that failed."""
+    record, mine, before = (next(iter(response.response_range.kvs), None) for response in list(answer.responses)[:3])
+    return Place(record, mine, before, answer.header.revision)
+
+
+def state(name: str) -> Message:
+    """The queue of a lock, the holder first, and its record."""
+    prefix = stored.queue(name)
+    everybody = pb.RangeRequest(
+        key=prefix, range_end=stored.behind(prefix), sort_order=_SORT.ASCEND, sort_target=_SORT.CREATE
+    )
+    return pb.TxnRequest(success=[pb.RequestOp(request_range=everybody), _get(stored.record(name))])
+
+
+def page(start: bytes, prefix: bytes, limit: int) -> Message:
+    """Keys that begin with ``prefix``, from ``start`` on, in the order of their bytes."""
+    return pb.RangeRequest(key=start, range_end=stored.behind(prefix), limit=limit)
+
+
+def removal(key: bytes, since: int) -> Message:
+    """A watch of one key for its removal, at ``since`` or any later revision: nothing is missed in between."""
+    return pb.WatchRequest(
+        create_request=pb.WatchCreateRequest(key=key, start_revision=since, filters=[pb.WatchCreateRequest.NOPUT])
+    )
