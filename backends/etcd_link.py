@@ -85,14 +85,14 @@ class Link:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def ask(self, name: str, request: Message, until: float) -> Message:
-        """Each endpoint once, and the first one anew if its connection was not; each gets its part of the time. Raises
-        Unavailable, Refused, ConfigurationError."""
+        """Each endpoint once, and the first one anew if its connection was not; each gets half of the time that is
+        left, the last one all of it. Raises Unavailable, Refused, ConfigurationError."""
         tries = len(self._endpoints) + (self._member is not None)
         for left in range(tries, 0, -1):
             now = self._clock()
             member = self._connected()
             try:
-                return self._ask(member, name, request, now + (until - now) / left)
+                return self._ask(member, name, request, now + (until - now) / min(left, 2))
             except CallFailed as error:
                 problem = translated(error, member.endpoint)
                 fault = is_endpoints_fault(error)

@@ -43,7 +43,7 @@ class EtcdTicket(Ticket):
         self._backend = backend
         self._link = backend.link
         self._request = request
-        self._call = min(CALL, request.ttl / 3)
+        self._call = min(CALL, request.ttl / 2)
         self._open = True
         self._lease = 0
         self._ttl = request.ttl

@@ -29,6 +29,7 @@ class Peer(NamedTuple):
     ours: bool = False
     """Whether the targets are for it."""
     start_up_limit: float = 9.0
+    hand_off_limit: float = 1.5
 
 
 ETCDCTL = "etcdctl lock"
@@ -41,6 +42,7 @@ def peers(folder: Path, etcd: EtcdServer, redis: RedisServer) -> list[Peer]:
         redis_py_lock(redis),
         distlock("local", f"local://{folder / 'locks'}", folder),
         distlock("redis", redis.url, folder)._replace(start_up_limit=17.0),
+        distlock("etcd", f"etcd://{etcd.endpoint}", folder)._replace(start_up_limit=20.0, hand_off_limit=2.5),
     ]
 
 

@@ -94,7 +94,7 @@ def _hand_off(setting: Setting) -> list[Target]:
     print(timings(found, ETCDCTL))
     times = ratios(found, ETCDCTL)
     return [
-        Target(f"hand-off to {waiters} waiters, {peer.name}", times[peer.name], 1.5, f"x {ETCDCTL}")
+        Target(f"hand-off to {waiters} waiters, {peer.name}", times[peer.name], peer.hand_off_limit, f"x {ETCDCTL}")
         for peer in compared
         if peer.ours
     ]
