@@ -45,6 +45,8 @@ class _Kept(NamedTuple):
     """What this process knows of a grant of its own."""
 
     lease: int
+    queue_lease: int
+    """Of the place in the queue that it had before; 0 if none. Nothing keeps it alive any more."""
     seen: int
     """The revision at which the key was there."""
     watch: Watch | None
@@ -73,8 +75,8 @@ class EtcdBackend(Backend):
     def enqueue(self, request: Request) -> EtcdTicket:
         return EtcdTicket(self, request)
 
-    def keep(self, grant: Grant, lease: int, seen: int) -> None:
-        self._kept[grant.owner] = _Kept(lease, seen, None)
+    def keep(self, grant: Grant, lease: int, queue_lease: int, seen: int) -> None:
+        self._kept[grant.owner] = _Kept(lease, queue_lease, seen, None)
 
     # -- holding -----------------------------------------------------------------------------------------------------
 
@@ -136,27 +138,30 @@ class EtcdBackend(Backend):
         if watch is not None and watch.ended:
             watch.close()
             watch = None
-        self._kept[owner] = _Kept(kept.lease, seen, watch)
+        self._kept[owner] = kept._replace(seen=seen, watch=watch)
 
     def release(self, grant: Grant, timeout: float) -> None:
         until = self.clock() + timeout
         kept = self._kept.get(grant.owner)
-        lease = kept.lease if kept else self._lease_of(grant, until)
-        if kept and kept.watch:
+        if kept is None:
+            mine, _ = self._find(grant, until)
+            if mine is None:
+                return
+            kept = _Kept(int(mine.lease), 0, 0, None)
+            key = bytes(mine.key)
+        else:
+            key = stored.key(grant.name, kept.lease)
+        if kept.watch:
             kept.watch.close()
             self._kept[grant.owner] = kept._replace(watch=None)
-        if lease:
-            try:
-                # The lease has nothing but our key, and no other holder has this lease: compare and act are one.
-                self.link.ask("LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), until)
-            except LeaseNotFound:
-                pass
+        # The key first: revoking the lease would remove it too, and take twice as long to wake the next one.
+        self.link.ask("Txn", requests.leave(key, grant.token or 0), until)
         self._kept.pop(grant.owner, None)
-        self.link.settle(until)
-
-    def _lease_of(self, grant: Grant, until: float) -> int:
-        mine, _ = self._find(grant, until)
-        return int(mine.lease) if mine is not None else 0
+        for lease in filter(None, (kept.lease, kept.queue_lease)):
+            try:
+                self.link.revoke(lease, until)
+            except DistlockError:
+                break  # the lock is free: what is left has no key and runs out by itself
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -237,7 +242,6 @@ class EtcdBackend(Backend):
         return stored.queue(name).decode(), stored.record(name).decode()
 
     def close(self) -> None:
-        self.link.settle(self.clock() + 0.5)
         for kept in self._kept.values():
             if kept.watch:
                 kept.watch.close()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .etcd_url import Server
 
 Message = Any  # generated: without types
-Pending = Any  # a call of gRPC that has been sent
+Stream = Any  # of messages, for as long as it is iterated over
 
 
 @contextmanager
@@ -117,11 +117,7 @@ class Member:
     def call(self, name: str, request: Message, timeout: float, token: str) -> Message:
         return self._prepared(name)(request, timeout=timeout, metadata=_metadata(token))
 
-    def send(self, name: str, request: Message, timeout: float, token: str) -> Pending:
-        """Does not wait for the answer."""
-        return self._prepared(name).future(request, timeout=timeout, metadata=_metadata(token))
-
-    def watch(self, request: Message, token: str) -> Pending:
+    def watch(self, request: Message, token: str) -> Stream:
         """What is told of a key, to be iterated over. It ends when this member has lost its leader."""
         prepared = self._channel.unary_stream(
             "/etcdserverpb.Watch/Watch", pb.WatchRequest.SerializeToString, pb.WatchResponse.FromString

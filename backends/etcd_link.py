@@ -12,8 +12,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from .base import DistlockError, Unavailable
-from .etcd_driver import CallFailed, Member, Message, Pending, pb
-from .etcd_errors import is_endpoints_fault, is_expired_login, is_login_needless, translated
+from .etcd_driver import CallFailed, Member, Message, Stream, pb
+from .etcd_errors import LeaseNotFound, is_endpoints_fault, is_expired_login, is_login_needless, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class Watch:
     """Tells of the removal of one key. ``descriptor`` is readable when there is something to look at: the key went, or
     the watch did and somebody has to ask. A thread reads the answers; it touches nothing but this."""
 
-    def __init__(self, call: Pending) -> None:
+    def __init__(self, call: Stream) -> None:
         self._call = call
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._lock = threading.Lock()
@@ -80,7 +80,6 @@ class Link:
         self._endpoints = [*server.endpoints[start:], *server.endpoints[:start]]
         self._member: Member | None = None
         self._token: str | None = None if server.user else ""
-        self._under_way: list[Pending] = []
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -101,6 +100,13 @@ class Link:
                 if not fault or left == 1 or self._clock() >= until:
                     raise self._of_all(problem, fault) from error
         raise AssertionError("no endpoint")
+
+    def revoke(self, lease: int, until: float) -> None:
+        """And with it the keys under it. Nothing to do if the server does not know it any more."""
+        try:
+            self.ask("LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), until)
+        except LeaseNotFound:
+            pass
 
     def ask_again(self, name: str, request: Message, until: float) -> Message:
         """The member that answered last, and no other one. Raises as ``ask`` does."""
@@ -141,25 +147,6 @@ class Link:
     def _left(self, until: float) -> float:
         return max(0.001, until - self._clock())
 
-    # -- requests nobody waits for -----------------------------------------------------------------------------------
-
-    def send(self, name: str, request: Message, seconds: float) -> None:
-        """Once, to the present member; ``settle`` waits for the answer. Nothing of importance: it may fail."""
-        self._under_way = [pending for pending in self._under_way if not pending.done()]
-        try:
-            self._under_way.append(self._connected().send(name, request, seconds, self._token or ""))
-        except (CallFailed, DistlockError, ValueError):  # ValueError: the channel was closed
-            pass
-
-    def settle(self, until: float) -> None:
-        """Every answer to what was sent, or the end of its time."""
-        for pending in self._under_way:
-            try:
-                pending.result(self._left(until))
-            except Exception:  # noqa: BLE001 - gRPC has three kinds of them, and nobody asks
-                pending.cancel()
-        self._under_way.clear()
-
     # -- the connection ----------------------------------------------------------------------------------------------
 
     def watch(self, request: Message) -> Watch:
@@ -169,13 +156,8 @@ class Link:
     def close(self) -> None:
         """Ends watches too."""
         member, self._member = self._member, None
-        self._under_way.clear()
         if member is not None:
             member.close()
-
-    @property
-    def is_connected(self) -> bool:
-        return self._member is not None
 
     def _connected(self) -> Member:
         if self._member is None:

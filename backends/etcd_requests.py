@@ -107,6 +107,12 @@ def take(name: str, lease: int, place: int, value: bytes, *, record_exists: bool
     )
 
 
+def leave(key: bytes, place: int) -> Message:
+    """Remove the holder's key if it is still the one created then."""
+    removed = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
+    return pb.TxnRequest(compare=[_created(key, place)], success=[removed])
+
+
 def look(name: str, lease: int, place: int) -> Message:
     """What ``take`` finds when it fails; writes nothing. Asks the quorum, as every range does that is not said to be
     serializable. (A transaction without any range would not.)"""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from . import etcd_record as stored
 from . import etcd_requests as requests
-from .base import Grant, Ticket, Unavailable
+from .base import DistlockError, Grant, Ticket, Unavailable
 from .etcd_driver import pb
 from .etcd_errors import LeaseExists, LeaseNotFound
 
@@ -155,11 +155,10 @@ class EtcdTicket(Ticket):
             ttl, valid_from = min(ttl, self._backend.keep_alive(self._lease, answer.header, until)), asked_at
         self._open = False
         self._forget_watch()
-        if self._queue_lease:
-            self._link.send("LeaseRevoke", pb.LeaseRevokeRequest(ID=self._queue_lease), CALL)
         request = self._request
         grant = Grant(request.name, request.client.owner, token, ttl, valid_from)
-        self._backend.keep(grant, self._lease, answer.header.revision)
+        # Revoking the lease of the place, which holds nothing now, would only delay the command.
+        self._backend.keep(grant, self._lease, self._queue_lease, answer.header.revision)
         return grant
 
     # -- leases ------------------------------------------------------------------------------------------------------
@@ -204,10 +203,7 @@ class EtcdTicket(Ticket):
         self._forget_watch()
         # What is left of us in the queue would be before us.
         for lease in filter(None, (self._queue_lease, self._lease)):
-            try:
-                self._link.ask("LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), until)
-            except LeaseNotFound:
-                pass
+            self._link.revoke(lease, until)
         self._lease = self._queue_lease = self._place = 0
         self._before, self._went, self._void = b"", False, False
 
@@ -263,11 +259,12 @@ class EtcdTicket(Ticket):
             return
         self._open = False
         self._forget_watch()
-        leases = [lease for lease in (self._queue_lease, self._lease) if lease]
-        for lease in leases:  # the place first: who is behind it is waiting
-            self._link.send("LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), LEAVE)
-        if leases:
-            self._link.settle(self._backend.clock() + LEAVE)
+        until = self._backend.clock() + LEAVE
+        try:
+            for lease in filter(None, (self._queue_lease, self._lease)):  # the place first: who is behind it waits
+                self._link.revoke(lease, until)
+        except DistlockError:
+            pass  # they run out by themselves
 
 
 def _new_id() -> int:
