@@ -81,14 +81,14 @@ CallFailed = grpc.RpcError
 Code = grpc.StatusCode
 
 _CALLS = {
-    "Range": ("KV/Range", pb.RangeRequest, pb.RangeResponse),
-    "Txn": ("KV/Txn", pb.TxnRequest, pb.TxnResponse),
-    "LeaseGrant": ("Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse),
-    "LeaseRevoke": ("Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse),
+    "Range": ("KV/Range", pb.RangeResponse),
+    "Txn": ("KV/Txn", pb.TxnResponse),
+    "LeaseGrant": ("Lease/LeaseGrant", pb.LeaseGrantResponse),
+    "LeaseRevoke": ("Lease/LeaseRevoke", pb.LeaseRevokeResponse),
     # A stream by its definition. One request, one answer and the end of both sides is a stream too, and has a time-out.
-    "LeaseKeepAlive": ("Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse),
-    "LeaseTimeToLive": ("Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest, pb.LeaseTimeToLiveResponse),
-    "Authenticate": ("Auth/Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse),
+    "LeaseKeepAlive": ("Lease/LeaseKeepAlive", pb.LeaseKeepAliveResponse),
+    "LeaseTimeToLive": ("Lease/LeaseTimeToLive", pb.LeaseTimeToLiveResponse),
+    "Authenticate": ("Auth/Authenticate", pb.AuthenticateResponse),
 }
 
 _OPTIONS = (
@@ -114,27 +114,29 @@ class Member:
         self._channel = _channel(server, endpoint)
         self._calls: dict[str, Any] = {}
 
-    def call(self, name: str, request: Message, timeout: float, token: str) -> Message:
+    def call(self, name: str, request: Message | bytes, timeout: float, token: str) -> Message:
         return self._prepared(name)(request, timeout=timeout, metadata=_metadata(token))
 
     def watch(self, request: Message, token: str) -> Stream:
-        """What is told of a key, to be iterated over. It ends when this member has lost its leader."""
-        prepared = self._channel.unary_stream(
-            "/etcdserverpb.Watch/Watch", pb.WatchRequest.SerializeToString, pb.WatchResponse.FromString
-        )
+        """What is told of a key, to be iterated over: WatchResponses as they came. It ends when this member has lost
+        its leader."""
+        prepared = self._channel.unary_stream("/etcdserverpb.Watch/Watch", pb.WatchRequest.SerializeToString, None)
         return prepared(request, metadata=(*_metadata(token), ("hasleader", "true")))
 
     def _prepared(self, name: str) -> Any:
         if name not in self._calls:
-            method, request, response = _CALLS[name]
-            self._calls[name] = self._channel.unary_unary(
-                f"/etcdserverpb.{method}", request.SerializeToString, response.FromString
-            )
+            method, response = _CALLS[name]
+            self._calls[name] = self._channel.unary_unary(f"/etcdserverpb.{method}", _bytes_of, response.FromString)
         return self._calls[name]
 
     def close(self) -> None:
         """Ends what is under way, watches included."""
         self._channel.close()
+
+
+def _bytes_of(request: Message | bytes) -> bytes:
+    """What is urgent was made ready before: it takes etcd3's messages half a millisecond."""
+    return request if isinstance(request, bytes) else bytes(request.SerializeToString())
 
 
 def _metadata(token: str) -> tuple[tuple[str, str], ...]:

@@ -31,18 +31,19 @@ class Watch:
         self._lock = threading.Lock()
         self._closed = False
         self.removed = False
+        """The key is gone, most likely."""
         self.ended = False
         threading.Thread(target=self._run, name="etcd watch", daemon=True).start()
 
     def _run(self) -> None:
         try:
-            for answer in self._call:
-                if answer.events:
-                    self.removed = True
-                    self._tell()
-                elif answer.canceled:
-                    break
-        except CallFailed:
+            created = pb.WatchResponse.FromString(next(self._call))
+            if created.canceled:
+                return
+            for _ in self._call:  # whatever it is, somebody has to look
+                self.removed = True
+                self._tell()
+        except (CallFailed, StopIteration):
             pass  # the next request tells why
         finally:
             self.ended = True
@@ -83,7 +84,7 @@ class Link:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def ask(self, name: str, request: Message, until: float) -> Message:
+    def ask(self, name: str, request: Message | bytes, until: float) -> Message:
         """Each endpoint once, and the first one anew if its connection was not; each gets half of the time that is
         left, the last one all of it. Raises Unavailable, Refused, ConfigurationError."""
         tries = len(self._endpoints) + (self._member is not None)
@@ -108,7 +109,7 @@ class Link:
         except LeaseNotFound:
             pass
 
-    def ask_again(self, name: str, request: Message, until: float) -> Message:
+    def ask_again(self, name: str, request: Message | bytes, until: float) -> Message:
         """The member that answered last, and no other one. Raises as ``ask`` does."""
         member = self._connected()
         try:
@@ -123,7 +124,7 @@ class Link:
             return Unavailable(f"none of {len(self._endpoints)} endpoints serves us: {problem}")
         return problem
 
-    def _ask(self, member: Member, name: str, request: Message, until: float) -> Message:
+    def _ask(self, member: Member, name: str, request: Message | bytes, until: float) -> Message:
         again = self._token is not None and bool(self._server.user)
         try:
             return member.call(name, request, self._left(until), self._login(member, until))

@@ -71,11 +71,22 @@ class UnknownLayout(Unavailable):
 
 def encode(client: Client, ttl: float, *, holds: bool) -> bytes:
     """argv[0] and host names may hold bytes that are no UTF-8; these texts are for people."""
-    texts = {
+    told = {
         name: text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text
         for name, text in client._asdict().items()
+        if name != "since"
     }
-    return _OURS + LAYOUT + b":" + json.dumps({**texts, "ttl": ttl, "holds": holds}, separators=(",", ":")).encode()
+    text = json.dumps({**told, "ttl": ttl, "holds": holds}, separators=(",", ":")).removesuffix("}")
+    return b"%s%s:%s,%s}" % (_OURS, LAYOUT, text.encode(), _since(client.since))
+
+
+def _since(time: float) -> bytes:
+    return b'"since":"%017.6f"' % time  # a text, and so may have zeros in front
+
+
+def dated(made: bytes, since: float) -> bytes:
+    """The same as ``made``, which was encoded with a ``since`` of 0, and may be more than the bare value."""
+    return made.replace(_since(0.0), _since(since))
 
 
 def decode(where: bytes, value: bytes) -> Entry | None:

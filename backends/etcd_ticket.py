@@ -59,6 +59,7 @@ class EtcdTicket(Ticket):
         self._watch_from = 0.0
         self._went = False  # what was before us: most likely it is our turn
         self._void = False  # a lease of ours is no more
+        self._prepared = b""  # what to ask once it went
 
     # -- trying ------------------------------------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class EtcdTicket(Ticket):
     def _name(self) -> str:
         return self._request.name
 
-    def _ask(self, transaction: Message, until: float) -> Message:
+    def _ask(self, transaction: Message | bytes, until: float) -> Message:
         return self._link.ask("Txn", transaction, until)
 
     def _enter(self, until: float) -> Grant | None:
@@ -122,15 +123,17 @@ class EtcdTicket(Ticket):
 
     def _take(self, until: float) -> Grant | None:
         asked_at = self._backend.clock()
-        value = self._value(holds=True)
-        answer = self._ask(
-            requests.take(self._name, self._lease, self._place, value, record_exists=self._record_exists), until
-        )
-        self._went = False
+        answer = self._ask(stored.dated(self._prepared or self._taking(), time.time()), until)
+        self._went, self._prepared = False, b""
         if answer.succeeded:
             return self._granted(answer, self._place, asked_at, until)
         self._note(answer)
         return None
+
+    def _taking(self) -> bytes:
+        value = stored.encode(self._request.client._replace(since=0.0), self._request.ttl, holds=True)
+        transaction = requests.take(self._name, self._lease, self._place, value, record_exists=self._record_exists)
+        return bytes(transaction.SerializeToString())
 
     def _note(self, answer: Message) -> None:
         found = requests.found(answer)
@@ -140,7 +143,8 @@ class EtcdTicket(Ticket):
         self._wait_for(found.before.key if found.before is not None else b"", found.revision)
 
     def _check_record(self, record: Message | None) -> None:
-        self._record_exists = record is not None
+        if self._record_exists != (record is not None):
+            self._record_exists, self._prepared = record is not None, b""
         if record is not None:
             stored.last_token(record.key, record.value, record.mod_revision)
 
@@ -205,7 +209,7 @@ class EtcdTicket(Ticket):
         for lease in filter(None, (self._queue_lease, self._lease)):
             self._link.revoke(lease, until)
         self._lease = self._queue_lease = self._place = 0
-        self._before, self._went, self._void = b"", False, False
+        self._before, self._went, self._void, self._prepared = b"", False, False, b""
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -231,6 +235,7 @@ class EtcdTicket(Ticket):
             if self._watch is None and now >= self._watch_from:
                 # From the revision at which it was seen: nothing that happened in between is missed.
                 self._watch = self._link.watch(requests.removal(self._before, self._seen + 1))
+            self._prepared = self._prepared or self._taking()
             due = min(end, self._queue_due, self._lease_due)
             if self._watch is None:
                 due = min(due, self._watch_from)
