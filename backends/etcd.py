@@ -18,6 +18,7 @@ new one comes to power after it and starts every lease anew.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from .etcd_url import Server
 
 _PAGE = 1000
+_AFTER_YOU = 0.005
+"""Seconds until a lease is revoked after its key was removed for somebody who waits: what the server has to write for
+it would otherwise come before the grant."""
 
 
 class _Kept(NamedTuple):
@@ -155,8 +159,10 @@ class EtcdBackend(Backend):
             kept.watch.close()
             self._kept[grant.owner] = kept._replace(watch=None)
         # The key first: revoking the lease would remove it too, and take twice as long to wake the next one.
-        self.link.ask("Txn", requests.leave(key, grant.token or 0), until)
+        answer = self.link.ask("Txn", requests.leave(grant.name, key, grant.token or 0), until)
         self._kept.pop(grant.owner, None)
+        if requests.are_waiting(answer):
+            time.sleep(_AFTER_YOU)
         for lease in filter(None, (kept.lease, kept.queue_lease)):
             try:
                 self.link.revoke(lease, until)

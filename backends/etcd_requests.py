@@ -107,10 +107,17 @@ def take(name: str, lease: int, place: int, value: bytes, *, record_exists: bool
     )
 
 
-def leave(key: bytes, place: int) -> Message:
-    """Remove the holder's key if it is still the one created then."""
+def leave(name: str, key: bytes, place: int) -> Message:
+    """Remove the holder's key if it is still the one created then, and count who is left."""
+    prefix = stored.queue(name)
     removed = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
-    return pb.TxnRequest(compare=[_created(key, place)], success=[removed])
+    left = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix), count_only=True)
+    return pb.TxnRequest(compare=[_created(key, place)], success=[removed, pb.RequestOp(request_range=left)])
+
+
+def are_waiting(answer: Message) -> bool:
+    """Of ``leave``: whether somebody has the lock now, or is about to."""
+    return bool(answer.succeeded and answer.responses[1].response_range.count)
 
 
 def look(name: str, lease: int, place: int) -> Message:
