@@ -67,9 +67,9 @@ class EtcdTicket(Ticket):
         until = self._backend.clock() + self._call
         for _ in range(6):
             try:
-                self._show_life(until)
                 if self._void:
                     self._start_over(until)
+                self._show_life(until)
                 if not self._lease:
                     self._make_lease(until)
                 if grant := self._try(until):

@@ -121,6 +121,11 @@ class EtcdMember:
         """Ids of all that there are, in hex."""
         return [line for line in self.ctl("lease", "list").splitlines() if line and not line.startswith("found")]
 
+    def clear(self) -> None:
+        for lease in self.leases():
+            self.ctl("lease", "revoke", lease, check=False)  # one may run out meanwhile
+        self.ctl("del", "--prefix", "/")
+
     def lease_of(self, key: str) -> str:
         """In hex; of a key that may be one of a prefix."""
         found = json.loads(self.ctl("get", "--prefix", key, "--write-out=json"))["kvs"]

@@ -1,0 +1,90 @@
+"""A private etcd for a test module, and what is asked of the engine besides the contract."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from contenders import acquire, environment, request, take, try_once
+from distlock.backends.base import Backend
+from distlock.backends.etcd import EtcdBackend
+from etcd_servers import EtcdMember
+from processes import wait_until
+
+
+@contextmanager
+def opened(url: str) -> Iterator[EtcdBackend]:
+    backend = EtcdBackend.from_url(url, environment())
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def queue_of(name: str) -> str:
+    return f"/distlock/lock/{name}/"
+
+
+def record_of(name: str) -> str:
+    return f"/distlock/token/{name}"
+
+
+def nothing_left(server: EtcdMember, *records: str) -> bool:
+    """No lease, and no key but these records."""
+    return server.leases() == [] and server.keys() == sorted(records)
+
+
+@contextmanager
+def etcdctl_lock(server: EtcdMember, lock: str, *command: str, waits: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """``etcdctl lock LOCK`` beside us; unless it ``waits``, it holds when this begins. Ends when its stdin does not
+    matter: by TERM, upon which it releases."""
+    process = subprocess.Popen(
+        ["etcdctl", f"--endpoints={server.place}", "lock", lock, *command],
+        env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    before = len(server.keys(f"{lock}/"))
+    try:
+        if not waits:
+            assert process.stdout
+            assert process.stdout.readline().startswith(f"{lock}/")
+        else:
+            wait_until(lambda: len(server.keys(f"{lock}/")) > before)
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(10)
+        if process.stdout:
+            process.stdout.close()
+
+
+def everything(url: str, name: str) -> None:
+    """All that distlock asks of a server."""
+    with opened(url) as backend, opened(url) as other:
+        assert not backend.inspect(name, 5.0).held
+        grant = take(backend, name)
+        backend.alarm(grant)
+        with other.enqueue(request(name, 30.0)) as waiting:
+            assert waiting.poll() is None
+            with other.enqueue(request(name, 30.0)) as leaving:
+                assert leaving.poll() is None
+            assert len(backend.inspect(name, 5.0).waiters) == 1
+            assert try_once(backend, name) is None
+            backend.release(backend.renew(grant, 5.0), 5.0)
+            other.release(acquire(waiting), 5.0)
+        assert name in [state.name for state in backend.locks(5.0)]
+
+
+def taken_and_given_back(backend: Backend, name: str) -> int:
+    grant = take(backend, name)
+    backend.release(grant, 5.0)
+    return grant.token or 0
+
+
+def served(folder: Path) -> Iterator[EtcdMember]:
+    with EtcdMember(folder).running() as server:
+        yield server
