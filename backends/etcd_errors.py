@@ -76,7 +76,9 @@ def _connection(details: str, address: str) -> DistlockError:
         return Refused(f"{address} has a certificate that does not pass{f': {reason[1].strip()}' if reason else ''}")
     if "Hostname Verification Check failed" in details or "Peer name" in details:
         return Refused(f"{address} has a certificate that does not pass: it is another host's")
-    if re.search(r"alert.*certificate|CERTIFICATE_REQUIRED|BAD_CERTIFICATE|UNKNOWN_CA", details, re.IGNORECASE):
+    # With TLS 1.3 a server refuses a certificate when the handshake is over for us: gRPC cannot read its reason then.
+    refuses = r"alert.*certificate|CERTIFICATE_REQUIRED|BAD_CERTIFICATE|UNKNOWN_CA|Unwrap failed"
+    if re.search(refuses, details, re.IGNORECASE):
         return Refused(f"{address} refuses our certificate, or wants one: give cert= and key=")
     if "WRONG_VERSION_NUMBER" in details:
         return Unavailable(f"{address} does not speak TLS", permanent=True)

@@ -38,15 +38,14 @@ def nothing_left(server: EtcdMember, *records: str) -> bool:
 
 @contextmanager
 def etcdctl_lock(server: EtcdMember, lock: str, *command: str, waits: bool = False) -> Iterator[subprocess.Popen[str]]:
-    """``etcdctl lock LOCK`` beside us; unless it ``waits``, it holds when this begins. Ends when its stdin does not
-    matter: by TERM, upon which it releases."""
+    """``etcdctl lock LOCK`` beside us, which holds when this begins, or waits. TERM makes it release."""
+    before = len(server.keys(f"{lock}/"))
     process = subprocess.Popen(
         ["etcdctl", f"--endpoints={server.place}", "lock", lock, *command],
         env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"},
         stdout=subprocess.PIPE,
         text=True,
     )
-    before = len(server.keys(f"{lock}/"))
     try:
         if not waits:
             assert process.stdout

@@ -276,9 +276,10 @@ def test_an_unknown_layout_is_never_free(server: EtcdMember, backend: EtcdBacken
             ask()
         assert raised.value.permanent
     take(backend, "other")
-    found = []
+    found: list[str] = []
     with pytest.raises(Unavailable, match="layout"):
         found.extend(state.name for state in backend.locks(5.0))
+    assert found == ["other"]
     assert server.value(record_of("n")) == "2:77"
 
 
