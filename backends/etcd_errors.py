@@ -84,8 +84,12 @@ def _connection(details: str, address: str) -> DistlockError:
         return Unavailable(f"{address} does not speak TLS", permanent=True)
     if re.search(r"DNS resolution failed|Domain name not found", details):
         return Unavailable(f"{address}: the name is not resolved")
-    if "Cannot load" in details or "Invalid cert chain" in details or "Invalid private key" in details:
-        return ConfigurationError(f"{address}: a file of ca=, cert= or key= is no usable PEM file")
+    if "Failed to create security handshaker" in details:
+        return ConfigurationError(
+            f"{address}: a file of ca=, cert= or key= is no usable PEM file, or cert= and key= are no pair"
+        )
+    if "Handshake read failed" in details:
+        return Unavailable(f"{address} closed the connection in the TLS handshake: does it speak TLS?")
     if "refused" in details:
         return Unavailable(f"{address} is not reached: Connection refused")
     if re.search(r"[Ss]ocket closed|reset by peer|GOAWAY|Stream removed|Broken pipe|EOF", details):

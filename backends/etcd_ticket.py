@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 CALL = 3.0
 LEAVE = 0.5
 """Who was told to go does not wait longer for its turn to say so."""
-QUEUE_TTL = 4
+QUEUE_TTL = 3
 """Seconds for which a place is kept for a waiter that is not heard of. etcd looks for dead leases each half second."""
+SIGN_OF_LIFE = 1.0, 1.2
 FRESH = 0.1
 """Part of the TTL after which a lease is renewed before it is handed out."""
 WATCH_AGAIN = 0.6, 1.2
@@ -178,7 +179,7 @@ class EtcdTicket(Ticket):
         self._queue_lease = _new_id()
         asked_at = self._backend.clock()
         self._make(self._queue_lease, QUEUE_TTL, until)
-        self._queue_due = asked_at + QUEUE_TTL / 3 * random.uniform(0.9, 1)
+        self._queue_due = asked_at + random.uniform(*SIGN_OF_LIFE)
 
     def _make(self, lease: int, ttl: int, until: float) -> float:
         """The TTL that the server has given, which may be another one."""
@@ -194,7 +195,7 @@ class EtcdTicket(Ticket):
             return
         if now >= self._queue_due:
             self._keep_alive(self._queue_lease, until)
-            self._queue_due = now + QUEUE_TTL / 3 * random.uniform(0.9, 1)
+            self._queue_due = now + random.uniform(*SIGN_OF_LIFE)
         if now >= self._lease_due:
             self._keep_alive(self._lease, until)
             self._lease_due = now + self._ttl / 3

@@ -181,7 +181,7 @@ def test_client_certificates(folder: Path, ca: Path) -> None:
         with opened(f"{server.url}?ca={ca}") as backend, pytest.raises(Refused, match="wants one"):
             try_once(backend, "n")
         wrong = f"{server.url}?ca={ca}&cert={pem}&key={ca.parent / 'ca.key'}"
-        with opened(wrong) as backend, pytest.raises((ConfigurationError, Refused)):
+        with opened(wrong) as backend, pytest.raises(ConfigurationError, match="no pair"):
             try_once(backend, "n")
 
 
@@ -194,9 +194,8 @@ def test_a_file_that_is_no_certificate(secure: EtcdMember, tmp_path: Path) -> No
 
 def test_tls_to_a_plain_port_and_plain_to_a_tls_port(folder: Path, secure: EtcdMember, ca: Path) -> None:
     plain = EtcdMember(folder / "plain")
-    with plain.running(), opened(f"etcds://{plain.place}?ca={ca}") as backend:
-        with pytest.raises(Unavailable, match=rf"^{plain.place} (closed|does not speak TLS)"):
-            try_once(backend, "n")
+    with plain.running(), opened(f"etcds://{plain.place}?ca={ca}") as backend, pytest.raises(Unavailable, match="TLS"):
+        try_once(backend, "n")
     with opened(f"etcd://{secure.place}") as backend, pytest.raises(Unavailable, match=r"closed|reset|answer"):
         try_once(backend, "n")
 

@@ -48,6 +48,6 @@ def _etcd_cluster(folder: Path) -> Iterator[str]:
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
-    Engine("etcd", _etcd, ttl=1.0, dropped_within=5.0),
-    Engine("etcd-cluster", _etcd_cluster, ttl=1.0, dropped_within=5.0),
+    Engine("etcd", _etcd, ttl=1.0, dropped_within=4.5),
+    Engine("etcd-cluster", _etcd_cluster, ttl=1.0, dropped_within=4.5),
 )
