@@ -41,7 +41,7 @@ def etcdctl_lock(server: EtcdMember, lock: str, *command: str, waits: bool = Fal
     """``etcdctl lock LOCK`` beside us, which holds when this begins, or waits. TERM makes it release."""
     before = len(server.keys(f"{lock}/"))
     process = subprocess.Popen(
-        ["etcdctl", f"--endpoints={server.place}", "lock", lock, *command],
+        ["etcdctl", f"--endpoints={server.place}", "lock", lock, *(("--", *command) if command else ())],
         env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"},
         stdout=subprocess.PIPE,
         text=True,
