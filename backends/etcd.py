@@ -230,7 +230,6 @@ class EtcdBackend(Backend):
             # Whole seconds, rounded down; in the last one it is not over yet.
             left = max(float(lease.TTL), 0.001)
             ttl = ttl or float(lease.grantedTTL)
-            left = min(left, ttl)
         return LockState(
             name=name,
             held=True,

@@ -169,10 +169,10 @@ class EtcdTicket(Ticket):
     # -- leases ------------------------------------------------------------------------------------------------------
 
     def _make_lease(self, until: float) -> None:
-        self._lease = _new_id()
+        self._lease, self._void = _new_id(), True  # it may be there though we do not learn of it
         self._lease_made = self._backend.clock()
         granted = self._make(self._lease, math.ceil(self._request.ttl), until)
-        self._ttl = min(self._request.ttl, granted)
+        self._ttl, self._void = min(self._request.ttl, granted), False
         self._lease_due = self._lease_made + self._ttl / 3
 
     def _make_queue_lease(self, until: float) -> None:
