@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from distlock.backends.etcd_driver import grpc  # which knows how to import it
+import grpc
 
 
 @dataclass
