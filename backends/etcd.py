@@ -144,7 +144,7 @@ class EtcdBackend(Backend):
             watch = None
         self._kept[owner] = kept._replace(seen=seen, watch=watch)
 
-    def release(self, grant: Grant, timeout: float) -> None:
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
         until = self.clock() + timeout
         kept = self._kept.get(grant.owner)
         if kept is None:
@@ -159,7 +159,7 @@ class EtcdBackend(Backend):
             kept.watch.close()
             self._kept[grant.owner] = kept._replace(watch=None)
         # The key first: revoking the lease would remove it too, and take twice as long to wake the next one.
-        answer = self.link.ask("Txn", requests.leave(grant.name, key, grant.token or 0), until)
+        answer = self.link.ask("Txn", requests.leave(grant.name, key, grant.token or 0, ran_for), until)
         self._kept.pop(grant.owner, None)
         if requests.are_waiting(answer):
             time.sleep(_AFTER_YOU)
@@ -175,8 +175,8 @@ class EtcdBackend(Backend):
         until = self.clock() + timeout
         while True:
             answer = self.link.ask("Txn", requests.state(name), until)
-            queue, record = (response.response_range.kvs for response in answer.responses)
-            found = self._state(name, list(queue), next(iter(record), None), until)
+            queue, record, success = (list(response.response_range.kvs) for response in answer.responses)
+            found = self._state(name, queue, _only(record), _only(success), until)
             if found is not None:
                 return found
 
@@ -184,20 +184,19 @@ class EtcdBackend(Backend):
         """Foreign ones too, as far as their keys are names. ``timeout`` is for each request. A lock of an unknown
         layout does not hide the others: it is told behind the last."""
         queues: defaultdict[str, list[Any]] = defaultdict(list)
-        records: dict[str, Any] = {}
         for found in self._all(stored.LOCKS, timeout):
             name = stored.decoded(found.key.removeprefix(stored.LOCKS).partition(b"/")[0])
             if name is not None and found.key.startswith(stored.queue(name)):
                 queues[name].append(found)
-        for found in self._all(stored.RECORDS, timeout):
-            name = stored.decoded(found.key.removeprefix(stored.RECORDS))
-            if name is not None:
-                records[name] = found
+        records, successes = (
+            {stored.decoded(found.key.removeprefix(prefix)): found for found in self._all(prefix, timeout)}
+            for prefix in (stored.RECORDS, stored.SUCCESSES)
+        )
         problem: DistlockError | None = None
-        for name in sorted({*queues, *records}):
+        for name in sorted({*queues, *filter(None, records)}):
             queue = sorted(queues[name], key=lambda one: int(one.create_revision))
             try:
-                state = self._state(name, queue, records.get(name), self.clock() + timeout)
+                state = self._state(name, queue, records.get(name), successes.get(name), self.clock() + timeout)
                 yield state or self.inspect(name, timeout)
             except stored.UnknownLayout as error:
                 problem = problem or error
@@ -213,14 +212,15 @@ class EtcdBackend(Backend):
                 return
             start = answer.kvs[-1].key + b"\0"
 
-    def _state(self, name: str, queue: list[Any], record: Any, until: float) -> LockState | None:
+    def _state(self, name: str, queue: list[Any], record: Any, success: Any, until: float) -> LockState | None:
         """None if the holder has gone meanwhile."""
+        last_success = stored.last_success(success.value) if success is not None else None
         token = stored.last_token(record.key, record.value, record.mod_revision) if record is not None else None
         entries = [stored.decode(one.key, one.value) for one in queue]
         holder = entries[0] if entries else None
         if not queue or (holder and not holder.holds):
             clients = tuple(entry.client for entry in entries if entry)
-            return LockState(name, held=False, token=token, holder=None, ttl=None, expires_in=None, waiters=clients)
+            return LockState(name, False, token, None, None, None, clients, last_success)
         left: float | None = None
         ttl = holder.ttl if holder else None
         if queue[0].lease:
@@ -238,13 +238,14 @@ class EtcdBackend(Backend):
             ttl=ttl,
             expires_in=left,
             waiters=tuple(entry.client for entry in entries[1:] if entry),
+            last_success=last_success,
         )
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return ()  # etcd has no setting that its clients could see by which it forgets what the quorum agreed to
 
     def places(self, name: str) -> tuple[str, ...]:
-        return stored.queue(name).decode(), stored.record(name).decode()
+        return tuple(place(name).decode() for place in (stored.queue, stored.record, stored.success))
 
     def close(self) -> None:
         for kept in self._kept.values():
@@ -252,3 +253,7 @@ class EtcdBackend(Backend):
                 kept.watch.close()
         self._kept.clear()
         self.link.close()
+
+
+def _only(found: list[Any]) -> Any:
+    return found[0] if found else None

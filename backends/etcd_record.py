@@ -1,7 +1,8 @@
 """What is stored: keys, values and their layout version.
 
     /distlock/lock/NAME/LEASE   of a holder or waiter: distlock:1:{JSON}, under its lease. The oldest one holds.
-    /distlock/token/NAME        the one record that stays: 1:TOKEN, or 1: where the token is the record's own revision
+    /distlock/token/NAME        a record that stays: 1:TOKEN, or 1: where the token is the record's own revision
+    /distlock/success/NAME      another: 1:START of the last run that succeeded, in µs by the clock of its host
 
 NAME is percent-encoded, LEASE the id of the holder's lease in hex. The first line is the layout of clientv3/concurrency
 but for the value, which is empty there and means nothing to others.
@@ -12,13 +13,15 @@ from __future__ import annotations
 import json
 import re
 import string
+import time
 from typing import NamedTuple
 
-from .base import Client, Unavailable
+from .base import Client, Success, Unavailable
 
 LAYOUT = b"1"
 LOCKS = b"/distlock/lock/"
 RECORDS = b"/distlock/token/"
+SUCCESSES = b"/distlock/success/"
 _OURS = b"distlock:"
 _PLAIN = frozenset((string.ascii_letters + string.digits + "._-").encode())
 
@@ -54,6 +57,10 @@ def record(name: str) -> bytes:
     return RECORDS + encoded(name)
 
 
+def success(name: str) -> bytes:
+    return SUCCESSES + encoded(name)
+
+
 class Entry(NamedTuple):
     client: Client
     ttl: float
@@ -80,8 +87,8 @@ def encode(client: Client, ttl: float, *, holds: bool) -> bytes:
     return b"%s%s:%s,%s}" % (_OURS, LAYOUT, text.encode(), _since(client.since))
 
 
-def _since(time: float) -> bytes:
-    return b'"since":"%017.6f"' % time  # a text, and so may have zeros in front
+def _since(instant: float) -> bytes:
+    return b'"since":"%017.6f"' % instant  # a text, and so may have zeros in front
 
 
 def dated(made: bytes, since: float) -> bytes:
@@ -122,3 +129,17 @@ def last_token(where: bytes, value: bytes, revision: int) -> int:
     if layout != LAYOUT or not colon or (token and not token.isdigit()):
         raise UnknownLayout(where, value)
     return int(token or revision)
+
+
+def encode_success(ran_for: float) -> bytes:
+    """etcd has no clock to ask."""
+    return LAYOUT + b":%d" % ((time.time() - ran_for) * 1e6)
+
+
+def last_success(value: bytes) -> Success | None:
+    """None of another layout too: it decides nothing."""
+    layout, _, start = value.partition(b":")
+    if layout != LAYOUT or not start.isdigit():
+        return None
+    at = int(start) / 1e6
+    return Success(at, max(0.0, time.time() - at))

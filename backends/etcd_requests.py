@@ -107,12 +107,15 @@ def take(name: str, lease: int, place: int, value: bytes, *, record_exists: bool
     )
 
 
-def leave(name: str, key: bytes, place: int) -> Message:
-    """Remove the holder's key if it is still the one created then, and count who is left."""
+def leave(name: str, key: bytes, place: int, ran_for: float | None) -> Message:
+    """Remove the holder's key if it is still the one created then, count who is left, and write down a success."""
     prefix = stored.queue(name)
     removed = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
     left = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix), count_only=True)
-    return pb.TxnRequest(compare=[_created(key, place)], success=[removed, pb.RequestOp(request_range=left)])
+    success = [removed, pb.RequestOp(request_range=left)]
+    if ran_for is not None:
+        success.append(_put(stored.success(name), stored.encode_success(ran_for)))
+    return pb.TxnRequest(compare=[_created(key, place)], success=success)
 
 
 def are_waiting(answer: Message) -> bool:
@@ -134,12 +137,13 @@ def found(answer: Message) -> Place:
 
 
 def state(name: str) -> Message:
-    """The queue of a lock, the holder first, and its record."""
+    """The queue of a lock, the holder first, and its records."""
     prefix = stored.queue(name)
     everybody = pb.RangeRequest(
         key=prefix, range_end=stored.behind(prefix), sort_order=_SORT.ASCEND, sort_target=_SORT.CREATE
     )
-    return pb.TxnRequest(success=[pb.RequestOp(request_range=everybody), _get(stored.record(name))])
+    records = _get(stored.record(name)), _get(stored.success(name))
+    return pb.TxnRequest(success=[pb.RequestOp(request_range=everybody), *records])
 
 
 def page(start: bytes, prefix: bytes, limit: int) -> Message:

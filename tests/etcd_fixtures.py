@@ -31,6 +31,11 @@ def record_of(name: str) -> str:
     return f"/distlock/token/{name}"
 
 
+def records_of(name: str) -> tuple[str, str]:
+    """What a run that succeeded leaves."""
+    return record_of(name), f"/distlock/success/{name}"
+
+
 def nothing_left(server: EtcdMember, *records: str) -> bool:
     """No lease, and no key but these records."""
     return server.leases() == [] and server.keys() == sorted(records)
@@ -74,7 +79,7 @@ def everything(url: str, name: str) -> None:
             assert len(backend.inspect(name, 5.0).waiters) == 1
             assert try_once(backend, name) is None
             backend.release(backend.renew(grant, 5.0), 5.0)
-            other.release(acquire(waiting), 5.0)
+            other.release(acquire(waiting), 5.0, ran_for=1.0)
         assert name in [state.name for state in backend.locks(5.0)]
 
 

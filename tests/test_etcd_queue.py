@@ -223,7 +223,9 @@ def test_what_is_stored(server: EtcdMember, backend: EtcdBackend) -> None:
     grant = take(backend, "p/1 ж", owner="me")
     (key,) = server.keys("/distlock/lock/")
     assert key == f"/distlock/lock/p%2F1%20%D0%B6/{server.lease_of(key)}"
-    assert backend.places("p/1 ж") == ("/distlock/lock/p%2F1%20%D0%B6/", "/distlock/token/p%2F1%20%D0%B6")
+    assert backend.places("p/1 ж") == tuple(
+        f"/distlock/{kind}/p%2F1%20%D0%B6{end}" for kind, end in (("lock", "/"), ("token", ""), ("success", ""))
+    )
     layout, version, told = server.value(key).split(":", 2)
     assert (layout, version) == ("distlock", "1")
     assert json.loads(told)["owner"] == "me"
