@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from . import etcd_record as stored
 from . import etcd_requests as requests
@@ -36,24 +36,17 @@ if TYPE_CHECKING:
 
     from .base import Environment, Request
     from .etcd_driver import Message
+    from .etcd_kept import Kept
     from .etcd_link import Watch
     from .etcd_url import Server
 
 _PAGE = 1000
+_NO_WATCH = 0.03
+"""Seconds for which a lease is held without a watch, so that the release of a very short command does not wait for one
+to be made. Nothing that happens in them is missed."""
 _AFTER_YOU = 0.005
 """Seconds until a lease is revoked after its key was removed for somebody who waits: what the server has to write for
 it would otherwise come before the grant."""
-
-
-class _Kept(NamedTuple):
-    """What this process knows of a grant of its own."""
-
-    lease: int
-    queue_lease: int
-    """Of the place in the queue that it had before; 0 if none. Nothing keeps it alive any more."""
-    seen: int
-    """The revision at which the key was there."""
-    watch: Watch | None
 
 
 class EtcdBackend(Backend):
@@ -70,7 +63,8 @@ class EtcdBackend(Backend):
         self.address = ",".join(server.endpoints)
         self.clock = clock
         self.link = Link(server, clock)
-        self._kept: dict[str, _Kept] = {}  # by owner
+        self._kept: dict[str, Kept] = {}  # by owner
+        self._spent: list[Watch] = []  # to be closed when nobody waits for it
 
     @classmethod
     def from_url(cls, url: str, environment: Environment) -> Self:
@@ -79,8 +73,10 @@ class EtcdBackend(Backend):
     def enqueue(self, request: Request) -> EtcdTicket:
         return EtcdTicket(self, request)
 
-    def keep(self, grant: Grant, lease: int, queue_lease: int, seen: int) -> None:
-        self._kept[grant.owner] = _Kept(lease, queue_lease, seen, None)
+    def keep(self, grant: Grant, kept: Kept, spent: Watch | None) -> None:
+        self._kept[grant.owner] = kept
+        if spent is not None:
+            self._spent.append(spent)
 
     # -- holding -----------------------------------------------------------------------------------------------------
 
@@ -129,15 +125,27 @@ class EtcdBackend(Backend):
     def alarm(self, grant: Grant) -> int | None:
         """Our own key is watched: a lease that was revoked or a key that was deleted is known at once."""
         kept = self._kept.get(grant.owner)
-        if kept is None:
+        if kept is None or self.clock() < kept.since + _NO_WATCH:
             return None
+        self._close_spent()
         if kept.watch is None:
-            watched = requests.removal(stored.key(grant.name, kept.lease), kept.seen + 1)
-            kept = kept._replace(watch=self.link.watch(watched))
+            try:
+                watch = self.link.watch(requests.removal(stored.key(grant.name, kept.lease), kept.seen + 1))
+            except DistlockError:
+                return None  # what it is, the next renewal tells
+            kept = kept._replace(watch=watch, leaving=kept.leaving or self._leaving(grant, kept.lease))
             self._kept[grant.owner] = kept
         return kept.watch.descriptor if kept.watch else None
 
-    def _watch_anew(self, owner: str, kept: _Kept, seen: int) -> None:
+    @staticmethod
+    def _leaving(grant: Grant, lease: int) -> requests.Leaving:
+        return requests.leave(grant.name, stored.key(grant.name, lease), grant.token or 0)
+
+    def _close_spent(self) -> None:
+        while self._spent:
+            self._spent.pop().close()
+
+    def _watch_anew(self, owner: str, kept: Kept, seen: int) -> None:
         watch = kept.watch
         if watch is not None and watch.ended:
             watch.close()
@@ -151,23 +159,27 @@ class EtcdBackend(Backend):
             mine, _ = self._find(grant, until)
             if mine is None:
                 return
-            kept = _Kept(int(mine.lease), 0, 0, None)
-            key = bytes(mine.key)
+            leaving, leases = requests.leave(grant.name, mine.key, mine.create_revision), [int(mine.lease)]
         else:
-            key = stored.key(grant.name, kept.lease)
-        if kept.watch:
-            kept.watch.close()
-            self._kept[grant.owner] = kept._replace(watch=None)
+            leaving, leases = kept.leaving or self._leaving(grant, kept.lease), [kept.lease, kept.queue_lease]
         # The key first: revoking the lease would remove it too, and take twice as long to wake the next one.
-        answer = self.link.ask("Txn", requests.leave(grant.name, key, grant.token or 0, ran_for), until)
-        self._kept.pop(grant.owner, None)
+        asked = leaving.plain if ran_for is None else stored.started(leaving.succeeded, ran_for)
+        answer = self.link.ask("Txn", asked, until)
+        if kept:
+            self._forget(grant.owner)
         if requests.are_waiting(answer):
             time.sleep(_AFTER_YOU)
-        for lease in filter(None, (kept.lease, kept.queue_lease)):
+        for lease in filter(None, leases):
             try:
                 self.link.revoke(lease, until)
             except DistlockError:
                 break  # the lock is free: what is left has no key and runs out by itself
+
+    def _forget(self, owner: str) -> None:
+        kept = self._kept.pop(owner)
+        if kept.watch:
+            kept.watch.close()
+        self._close_spent()
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -248,10 +260,9 @@ class EtcdBackend(Backend):
         return tuple(place(name).decode() for place in (stored.queue, stored.record, stored.success))
 
     def close(self) -> None:
-        for kept in self._kept.values():
-            if kept.watch:
-                kept.watch.close()
-        self._kept.clear()
+        for owner in list(self._kept):
+            self._forget(owner)
+        self._close_spent()
         self.link.close()
 
 

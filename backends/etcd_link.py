@@ -54,6 +54,10 @@ class Watch:
             if not self._closed:
                 os.eventfd_write(self.descriptor, 1)
 
+    @property
+    def is_spent(self) -> bool:
+        return self.removed or self.ended
+
     def drain(self) -> None:
         try:
             os.eventfd_read(self.descriptor)

@@ -131,9 +131,13 @@ def last_token(where: bytes, value: bytes, revision: int) -> int:
     return int(token or revision)
 
 
-def encode_success(ran_for: float) -> bytes:
-    """etcd has no clock to ask."""
-    return LAYOUT + b":%d" % ((time.time() - ran_for) * 1e6)
+def encode_success(start: float) -> bytes:
+    return LAYOUT + b":%016d" % (start * 1e6)
+
+
+def started(made: bytes, ran_for: float) -> bytes:
+    """The same as ``made``, in which a success was encoded with a start of 0. etcd has no clock to ask."""
+    return made.replace(encode_success(0.0), encode_success(time.time() - ran_for))
 
 
 def last_success(value: bytes) -> Success | None:

@@ -107,15 +107,28 @@ def take(name: str, lease: int, place: int, value: bytes, *, record_exists: bool
     )
 
 
-def leave(name: str, key: bytes, place: int, ran_for: float | None) -> Message:
+class Leaving(NamedTuple):
+    """What a holder asks in the end, made ready."""
+
+    plain: bytes
+    succeeded: bytes
+    """With a start of 0, see ``etcd_record.started``."""
+
+
+def leave(name: str, key: bytes, place: int) -> Leaving:
     """Remove the holder's key if it is still the one created then, count who is left, and write down a success."""
     prefix = stored.queue(name)
-    removed = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
     left = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix), count_only=True)
-    success = [removed, pb.RequestOp(request_range=left)]
-    if ran_for is not None:
-        success.append(_put(stored.success(name), stored.encode_success(ran_for)))
-    return pb.TxnRequest(compare=[_created(key, place)], success=success)
+    asked = pb.TxnRequest(
+        compare=[_created(key, place)],
+        success=[
+            pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key)),
+            pb.RequestOp(request_range=left),
+        ],
+    )
+    plain = bytes(asked.SerializeToString())
+    asked.success.append(_put(stored.success(name), stored.encode_success(0.0)))
+    return Leaving(plain, bytes(asked.SerializeToString()))
 
 
 def are_waiting(answer: Message) -> bool:

@@ -18,12 +18,14 @@ from . import etcd_requests as requests
 from .base import DistlockError, Grant, Ticket, Unavailable
 from .etcd_driver import pb
 from .etcd_errors import LeaseExists, LeaseNotFound
+from .etcd_kept import Kept
 
 if TYPE_CHECKING:
     from .base import Request
     from .etcd import EtcdBackend
     from .etcd_driver import Message
     from .etcd_link import Watch
+    from .etcd_requests import Leaving
 
 CALL = 3.0
 LEAVE = 0.5
@@ -60,7 +62,8 @@ class EtcdTicket(Ticket):
         self._watch_from = 0.0
         self._went = False  # what was before us: most likely it is our turn
         self._void = False  # a lease of ours is no more
-        self._prepared = b""  # what to ask once it went
+        self._prepared = b""  # what to ask once it went,
+        self._leaving: Leaving | None = None  # and in the end
 
     # -- trying ------------------------------------------------------------------------------------------------------
 
@@ -159,11 +162,12 @@ class EtcdTicket(Ticket):
         if asked_at - self._lease_made > FRESH * ttl:
             ttl, valid_from = min(ttl, self._backend.keep_alive(self._lease, answer.header, until)), asked_at
         self._open = False
-        self._forget_watch()
         request = self._request
         grant = Grant(request.name, request.client.owner, token, ttl, valid_from)
-        # Revoking the lease of the place, which holds nothing now, would only delay the command.
-        self._backend.keep(grant, self._lease, self._queue_lease, answer.header.revision)
+        # Revoking the lease of the place and closing the watch would only delay the command.
+        kept = Kept(self._lease, self._queue_lease, answer.header.revision, self._backend.clock(), self._leaving)
+        self._backend.keep(grant, kept, self._watch)
+        self._watch = None
         return grant
 
     # -- leases ------------------------------------------------------------------------------------------------------
@@ -210,12 +214,13 @@ class EtcdTicket(Ticket):
         for lease in filter(None, (self._queue_lease, self._lease)):
             self._link.revoke(lease, until)
         self._lease = self._queue_lease = self._place = 0
-        self._before, self._went, self._void, self._prepared = b"", False, False, b""
+        self._before, self._went, self._void = b"", False, False
+        self._prepared, self._leaving = b"", None
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _wait_for(self, key: bytes, revision: int) -> None:
-        if key != self._before:
+        if key != self._before or (self._watch and self._watch.is_spent):
             self._forget_watch()
         self._before, self._seen = key, revision
 
@@ -236,7 +241,9 @@ class EtcdTicket(Ticket):
             if self._watch is None and now >= self._watch_from:
                 # From the revision at which it was seen: nothing that happened in between is missed.
                 self._watch = self._link.watch(requests.removal(self._before, self._seen + 1))
-            self._prepared = self._prepared or self._taking()
+            if not self._prepared:
+                self._prepared = self._taking()
+                self._leaving = requests.leave(self._name, stored.key(self._name, self._lease), self._place)
             due = min(end, self._queue_due, self._lease_due)
             if self._watch is None:
                 due = min(due, self._watch_from)
@@ -253,9 +260,10 @@ class EtcdTicket(Ticket):
             look.register(watch.descriptor, select.POLLIN)
         ready = {descriptor for descriptor, _ in look.poll(math.ceil(max(0.0, due - self._backend.clock()) * 1000))}
         if watch is not None and watch.descriptor in ready:
-            self._went = watch.removed
-            self._forget_watch()
-            self._watch_from = self._backend.clock() + (0 if self._went else random.uniform(*WATCH_AGAIN))
+            self._went = watch.removed  # and closed when there is time
+            if not self._went:
+                self._forget_watch()
+                self._watch_from = self._backend.clock() + random.uniform(*WATCH_AGAIN)
         return bool(ready)
 
     # -- leaving -----------------------------------------------------------------------------------------------------
