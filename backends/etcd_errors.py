@@ -42,6 +42,10 @@ def is_endpoints_fault(error: CallFailed) -> bool:
     return error.code() in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.RESOURCE_EXHAUSTED)
 
 
+def is_timeout(error: CallFailed) -> bool:
+    return error.code() is Code.DEADLINE_EXCEEDED
+
+
 def translated(error: CallFailed, address: str) -> DistlockError:
     """One line that names the server. What gRPC adds is dropped."""
     code, details = error.code(), _details(error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .base import DistlockError, Unavailable
 from .etcd_driver import CallFailed, Member, Message, Stream, pb
-from .etcd_errors import LeaseNotFound, is_endpoints_fault, is_expired_login, is_login_needless, translated
+from .etcd_errors import LeaseNotFound, is_endpoints_fault, is_expired_login, is_login_needless, is_timeout, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +84,7 @@ class Link:
         start = random.randrange(len(server.endpoints))
         self._endpoints = [*server.endpoints[start:], *server.endpoints[:start]]
         self._member: Member | None = None
+        self._tried = False  # whether anything was asked over this connection
         self._token: str | None = None if server.user else ""
 
     # -- requests ----------------------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ class Link:
                 problem = translated(error, member.endpoint)
                 fault = is_endpoints_fault(error)
                 if fault:
-                    self._turn()
+                    self._give_up_on(error)
                 if not fault or left == 1 or self._clock() >= until:
                     raise self._of_all(problem, fault) from error
         raise AssertionError("no endpoint")
@@ -120,7 +121,7 @@ class Link:
             return self._ask(member, name, request, until)
         except CallFailed as error:
             if is_endpoints_fault(error):
-                self._turn()
+                self._give_up_on(error)
             raise translated(error, member.endpoint) from error
 
     def _of_all(self, problem: DistlockError, fault: bool) -> DistlockError:
@@ -131,12 +132,14 @@ class Link:
     def _ask(self, member: Member, name: str, request: Message | bytes, until: float) -> Message:
         again = self._token is not None and bool(self._server.user)
         try:
-            return member.call(name, request, self._left(until), self._login(member, until))
+            answer = member.call(name, request, self._left(until), self._login(member, until))
         except CallFailed as error:
             if not again or not is_expired_login(error):
                 raise
-        self._token = None
-        return member.call(name, request, self._left(until), self._login(member, until))
+            self._token = None
+            answer = member.call(name, request, self._left(until), self._login(member, until))
+        self._tried = True
+        return answer
 
     def _login(self, member: Member, until: float) -> str:
         if self._token is None:
@@ -166,8 +169,16 @@ class Link:
 
     def _connected(self) -> Member:
         if self._member is None:
-            self._member = Member(self._server, self._endpoints[0])
+            self._member, self._tried = Member(self._server, self._endpoints[0]), False
         return self._member
+
+    def _give_up_on(self, error: CallFailed) -> None:
+        """Where there is no other endpoint, a new connection that is slow gets a second chance: one that is always cut
+        short never comes to answer."""
+        if is_timeout(error) and len(self._endpoints) == 1 and not self._tried:
+            self._tried = True
+        else:
+            self._turn()
 
     def _turn(self) -> None:
         self.close()

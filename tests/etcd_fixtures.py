@@ -31,9 +31,9 @@ def record_of(name: str) -> str:
     return f"/distlock/token/{name}"
 
 
-def records_of(name: str) -> tuple[str, str]:
-    """What a run that succeeded leaves."""
-    return record_of(name), f"/distlock/success/{name}"
+def only_records(server: EtcdMember, name: str) -> bool:
+    """What runs may leave: the last token, and when the last one that succeeded began."""
+    return {record_of(name)} <= set(server.keys()) <= {record_of(name), f"/distlock/success/{name}"}
 
 
 def nothing_left(server: EtcdMember, *records: str) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from contending import Contender
 from distlock.backends.base import Unavailable
 from distlock.clock import boottime
-from etcd_fixtures import etcdctl_lock, nothing_left, queue_of, record_of, records_of
+from etcd_fixtures import etcdctl_lock, nothing_left, only_records, queue_of, record_of
 from etcd_servers import EtcdCluster, EtcdMember
 from processes import Lab, Stamps, is_alive, renewer_of, wait_until
 from proxy import Proxy
@@ -169,7 +169,7 @@ def test_answers_that_come_late_and_then_none(lab: Lab, server: EtcdMember) -> N
     with Proxy(server.port) as proxy:
         run, stamps = stamping(lab, f"etcd://127.0.0.1:{proxy.port}", "deaf")
         with contender(lab, server.url) as other:
-            proxy.delay_answers(0.1 * TTL)
+            proxy.delay_answers(0.05 * TTL)
             goes_on(stamps, other, 2 * TTL)
             proxy.black_hole()
             granted = other.wait(TTL + 4)
@@ -253,7 +253,7 @@ def test_fifty_contenders_and_some_of_etcdctl(lab: Lab, server: EtcdMember) -> N
     tokens = [int(line) for line in log.read_text().split()]
     assert len(tokens) == 50
     assert tokens == sorted(set(tokens))
-    assert server.keys() == sorted(records_of("job"))
+    assert only_records(server, "job")
 
 
 # -- three members -----------------------------------------------------------------------------------------------------
