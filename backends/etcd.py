@@ -147,7 +147,7 @@ class EtcdBackend(Backend):
 
     def _watch_anew(self, owner: str, kept: Kept, seen: int) -> None:
         watch = kept.watch
-        if watch is not None and watch.ended:
+        if watch is not None and watch.is_spent:
             watch.close()
             watch = None
         self._kept[owner] = kept._replace(seen=seen, watch=watch)

@@ -78,6 +78,7 @@ def test_a_web_proxy_is_not_asked(lab: Lab) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.faults
 def test_nothing_is_left_of_many_runs_and_many_conflicts(lab: Lab, server: EtcdMember) -> None:
     """In a row, then side by side: a hundred in all."""
     for _ in range(10):
@@ -170,6 +171,7 @@ def test_a_server_that_comes_while_we_wait(lab: Lab, tmp_path: Path) -> None:
         assert run.wait(12) == 0
 
 
+@pytest.mark.faults
 def test_endpoints_in_turn(lab: Lab, server: EtcdMember, tmp_path: Path) -> None:
     """One refuses, one is frozen, one answers: whichever comes first."""
     frozen = EtcdMember(tmp_path / "frozen")
@@ -184,6 +186,7 @@ def test_endpoints_in_turn(lab: Lab, server: EtcdMember, tmp_path: Path) -> None
     refused(lab, f"etcd://{none},{none[:-1]}0", 69, "none of 2 endpoints serves us: ", "-n", seconds=8)
 
 
+@pytest.mark.faults
 def test_no_quorum(lab: Lab, tmp_path: Path) -> None:
     with EtcdCluster.of(tmp_path / "cluster").running() as cluster:
         assert lab.run("-b", cluster.url, "job", "--", "true").returncode == 0
