@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from contenders import acquire, environment, request, take, try_once
-from distlock.backends.base import Backend
+from distlock.backends.base import Backend, Grant
 from distlock.backends.etcd import EtcdBackend
 from etcd_servers import EtcdMember
 from processes import wait_until
@@ -66,12 +66,19 @@ def etcdctl_lock(server: EtcdMember, lock: str, *command: str, waits: bool = Fal
             process.stdout.close()
 
 
+def alarm_of(backend: EtcdBackend, grant: Grant) -> int:
+    """Which a grant has a moment later."""
+    found = wait_until(lambda: backend.alarm(grant))
+    assert found is not None
+    return found
+
+
 def everything(url: str, name: str) -> None:
     """All that distlock asks of a server."""
     with opened(url) as backend, opened(url) as other:
         assert not backend.inspect(name, 5.0).held
         grant = take(backend, name)
-        backend.alarm(grant)
+        alarm_of(backend, grant)
         with other.enqueue(request(name, 30.0)) as waiting:
             assert waiting.poll() is None
             with other.enqueue(request(name, 30.0)) as leaving:

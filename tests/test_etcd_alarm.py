@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from contenders import acquire, never, request, take
-from distlock.backends.base import Grant, LeaseLost
+from distlock.backends.base import LeaseLost
 from distlock.backends.etcd import EtcdBackend
-from etcd_fixtures import opened, queue_of, served
+from etcd_fixtures import alarm_of, opened, queue_of, served
 from etcd_servers import EtcdMember
 from processes import wait_until
 
@@ -34,12 +34,6 @@ def backend(server: EtcdMember) -> Iterator[EtcdBackend]:
 
 def rings(alarm: int, seconds: float = 0.0) -> bool:
     return bool(select.select([alarm], [], [], seconds)[0])
-
-
-def alarm_of(backend: EtcdBackend, grant: Grant) -> int:
-    found = wait_until(lambda: backend.alarm(grant))
-    assert found is not None
-    return found
 
 
 @pytest.mark.parametrize("how", ["deleted", "revoked"])

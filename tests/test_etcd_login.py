@@ -13,7 +13,7 @@ import pytest
 from certificates import authority, certificate
 from contenders import acquire, never, request, take, try_once
 from distlock.backends.base import ConfigurationError, Refused, Unavailable
-from etcd_fixtures import everything, opened, taken_and_given_back
+from etcd_fixtures import alarm_of, everything, opened, taken_and_given_back
 from etcd_servers import EtcdMember, etcdctl
 from processes import wait_until
 
@@ -100,8 +100,7 @@ def test_logins_that_expire(server: EtcdMember) -> None:
     """Under a holder and under a waiter: both go on, and the waiter is woken."""
     with opened(url_of(server)) as backend, opened(url_of(server)) as other, never() as cancel:
         held = take(backend, "n", ttl=60.0)
-        alarm = backend.alarm(held)
-        assert alarm is not None
+        alarm = alarm_of(backend, held)
         with other.enqueue(request("n", 30.0)) as ticket:
             assert ticket.poll() is None
             until = time.monotonic() + 2.5 * TOKEN_TTL
@@ -110,6 +109,7 @@ def test_logins_that_expire(server: EtcdMember) -> None:
                 assert ticket.poll() is None
             time.sleep(TOKEN_TTL + 1.5)  # quiet for longer than a login: the server looks for old ones each second
             held = backend.renew(held, 5.0)
+            assert backend.alarm(held) == alarm
             backend.release(held, 5.0)
             released = time.monotonic()
             other.release(acquire(ticket), 5.0)
