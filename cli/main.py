@@ -21,7 +21,11 @@ COMMANDS = (
     "fence",
     "status",
     "inspect",
+    "release",
+    "drill",
     "config",
+    "history",
+    "metrics",
 )
 """Each is a function of the same name in a module of the same name."""
 

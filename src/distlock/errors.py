@@ -22,7 +22,12 @@ class InternalError(DistlockError):
 
 
 class StaleToken(DistlockError):
-    """A fencing token smaller than one that the resource has seen: its holder is late."""
+    """A fencing token that is not the one that counts: smaller than one that the resource has seen, or not the
+    holder's."""
+
+
+class Skipped(DistlockError):
+    """Nothing was to be done: the run's window is closed. No fault."""
 
 
 class NestedRun(Busy):

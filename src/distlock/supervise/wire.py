@@ -22,14 +22,16 @@ LOWEST_DESCRIPTOR = 10  # never 0, 1 or 2, also when the caller closed those
 
 class Kind(IntEnum):
     # renewer to supervisor
-    GRANTED = 1  # and the child has been ordered to start
+    GRANTED = 1  # and the child has been ordered to start; first: the token, or -1
     FAILED = 2  # first: the error's place in FAILURES; text: its message
     LOST = 3  # text: why
     NOTE = 4  # first: the verbosity from which it is said; text: the line
     TROUBLE = 5  # text: what went wrong with a renewal that will be tried again
     RELEASED = 6  # first: 1 released, 0 not; text: why not
     # supervisor to renewer
-    RELEASE = 7  # nobody wants the lock any more, and nothing of a child is to be killed
+    RELEASE = 7  # nobody wants the lock any more, and nothing of a child is to be killed; first: the child's wait
+    #              status, -1 if there was none; second: 1 if the lease was lost, then text: why
+    STOPPED = 8  # the stop signal was sent to the tree
 
 
 FAILURES: tuple[type[DistlockError], ...] = (
