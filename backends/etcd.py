@@ -18,16 +18,29 @@ new one comes to power after it and starts every lease anew.
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from . import etcd_fence, etcd_leave, etcd_look
 from . import etcd_record as stored
 from . import etcd_requests as requests
-from .base import Backend, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
+from .base import (
+    Backend,
+    DistlockError,
+    Grant,
+    LeaseLost,
+    LockState,
+    Mark,
+    Marked,
+    Revoked,
+    Safety,
+    Unavailable,
+    Unmarked,
+)
 from .etcd_driver import pb
 from .etcd_errors import LeaseNotFound
+from .etcd_held import Held
 from .etcd_link import Link
+from .etcd_revoke import Target
 from .etcd_ticket import EtcdTicket
 from .etcd_url import parse, with_password
 
@@ -36,17 +49,12 @@ if TYPE_CHECKING:
 
     from .base import Environment, Request
     from .etcd_driver import Message
-    from .etcd_kept import Kept
     from .etcd_link import Watch
     from .etcd_url import Server
 
-_PAGE = 1000
 _NO_WATCH = 0.03
 """Seconds for which a lease is held without a watch, so that the release of a very short command does not wait for one
 to be made. Nothing that happens in them is missed."""
-_AFTER_YOU = 0.005
-"""Seconds until a lease is revoked after its key was removed for somebody who waits: what the server has to write for
-it would otherwise come before the grant."""
 
 
 class EtcdBackend(Backend):
@@ -58,12 +66,13 @@ class EtcdBackend(Backend):
         "the cluster, over every failover and restart, as long as it keeps its data: it is the revision of the store"
     )
     fifo: ClassVar[bool] = True
+    keeps: ClassVar[bool] = True
 
     def __init__(self, server: Server, clock: Callable[[], float]) -> None:
         self.address = ",".join(server.endpoints)
         self.clock = clock
         self.link = Link(server, clock)
-        self._kept: dict[str, Kept] = {}  # by owner
+        self._held: dict[str, Held] = {}  # by owner
         self._spent: list[Watch] = []  # to be closed when nobody waits for it
 
     @classmethod
@@ -73,8 +82,8 @@ class EtcdBackend(Backend):
     def enqueue(self, request: Request) -> EtcdTicket:
         return EtcdTicket(self, request)
 
-    def keep(self, grant: Grant, kept: Kept, spent: Watch | None) -> None:
-        self._kept[grant.owner] = kept
+    def remember(self, grant: Grant, held: Held, spent: Watch | None) -> None:
+        self._held[grant.owner] = held
         if spent is not None:
             self._spent.append(spent)
 
@@ -82,19 +91,21 @@ class EtcdBackend(Backend):
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
         until = self.clock() + timeout
-        kept = self._kept.get(grant.owner)
-        if kept and kept.watch:
-            kept.watch.drain()
+        held = self._held.get(grant.owner)
+        if held and held.watch:
+            held.watch.drain()
         valid_from = self.clock()
-        mine, header = self._find(grant, until)
-        if mine is None:
-            raise LeaseLost("it ran out before it was renewed, or its key was removed")
+        mine, entry, header = self._find(grant, until)
+        if mine is None or entry is None or entry.kept:
+            raise LeaseLost("it ran out before it was renewed, was given back, or its key was removed")
+        if entry.revoked_by is not None:
+            raise Revoked(f"an operator released it: {entry.revoked_by}")
         try:
             ttl = self.keep_alive(mine.lease, header, until)
         except LeaseNotFound:
             raise LeaseLost("it ran out before it was renewed, or was revoked") from None
-        if kept:
-            self._watch_anew(grant.owner, kept, header.revision)
+        if held:
+            self._watch_anew(grant.owner, held, header.revision)
         return grant._replace(ttl=min(grant.ttl, ttl), valid_from=valid_from)
 
     def keep_alive(self, lease: int, header: Message, until: float) -> float:
@@ -107,11 +118,11 @@ class EtcdBackend(Backend):
             raise Unavailable(f"{self.address}: another member answered in between")
         return float(answer.TTL)
 
-    def _find(self, grant: Grant, until: float) -> tuple[Message | None, Message]:
-        """The holder's key as the quorum has it now, and the header of the answer."""
-        kept = self._kept.get(grant.owner)
-        if kept:
-            asked = pb.RangeRequest(key=stored.key(grant.name, kept.lease))
+    def _find(self, grant: Grant, until: float) -> tuple[Message | None, stored.Entry | None, Message]:
+        """The holder's key as the quorum has it now, what it says, and the header of the answer."""
+        held = self._held.get(grant.owner)
+        if held:
+            asked = pb.RangeRequest(key=stored.key(grant.name, held.lease))
         else:
             prefix = stored.queue(grant.name)
             asked = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix))
@@ -119,152 +130,120 @@ class EtcdBackend(Backend):
         for found in answer.kvs:
             entry = stored.decode(found.key, found.value) if found.create_revision == grant.token else None
             if entry and entry.client.owner == grant.owner:
-                return found, answer.header
-        return None, answer.header
+                return found, entry, answer.header
+        return None, None, answer.header
 
     def alarm(self, grant: Grant) -> int | None:
-        """Our own key is watched: a lease that was revoked or a key that was deleted is known at once."""
-        kept = self._kept.get(grant.owner)
-        if kept is None or self.clock() < kept.since + _NO_WATCH:
+        """Our own key is watched: whatever others do to it, or to its lease, is known at once."""
+        held = self._held.get(grant.owner)
+        if held is None or self.clock() < held.since + _NO_WATCH:
             return None
         self._close_spent()
-        if kept.watch is None:
+        if held.watch is None:
             try:
-                watch = self.link.watch(requests.removal(stored.key(grant.name, kept.lease), kept.seen + 1))
+                watch = self.link.watch(requests.change(stored.key(grant.name, held.lease), held.seen + 1))
             except DistlockError:
                 return None  # what it is, the next renewal tells
-            kept = kept._replace(watch=watch, leaving=kept.leaving or self._leaving(grant, kept.lease))
-            self._kept[grant.owner] = kept
-        return kept.watch.descriptor if kept.watch else None
-
-    @staticmethod
-    def _leaving(grant: Grant, lease: int) -> requests.Leaving:
-        return requests.leave(grant.name, stored.key(grant.name, lease), grant.token or 0)
+            leaving = held.leaving or requests.leave(grant.name, held.lease, grant.token or 0)
+            held = held._replace(watch=watch, leaving=leaving)
+            self._held[grant.owner] = held
+        return held.watch.descriptor if held.watch else None
 
     def _close_spent(self) -> None:
         while self._spent:
             self._spent.pop().close()
 
-    def _watch_anew(self, owner: str, kept: Kept, seen: int) -> None:
-        watch = kept.watch
+    def _watch_anew(self, owner: str, held: Held, seen: int) -> None:
+        watch = held.watch
         if watch is not None and watch.is_spent:
             watch.close()
             watch = None
-        self._kept[owner] = kept._replace(seen=seen, watch=watch)
+        self._held[owner] = held._replace(seen=seen, watch=watch)
 
-    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
         until = self.clock() + timeout
-        kept = self._kept.get(grant.owner)
-        if kept is None:
-            mine, _ = self._find(grant, until)
-            if mine is None:
+        held, kept = self._held.get(grant.owner), None
+        if held is None or keep_for > 0:
+            own = self._own(grant, until)
+            if own is None:
+                if held is not None:
+                    etcd_leave.revoke_all(self.link, (held.lease, held.queue_lease), until)
+                    self._forget(grant.owner)
                 return
-            leaving, leases = requests.leave(grant.name, mine.key, mine.create_revision), [int(mine.lease)]
-        else:
-            leaving, leases = kept.leaving or self._leaving(grant, kept.lease), [kept.lease, kept.queue_lease]
-        # The key first: revoking the lease would remove it too, and take twice as long to wake the next one.
-        asked = leaving.plain if ran_for is None else stored.started(leaving.succeeded, ran_for)
-        answer = self.link.ask("Txn", asked, until)
-        if kept:
+            held, entry = own
+            kept = etcd_leave.kept_for(entry, keep_for) if keep_for > 0 else None
+        try:
+            etcd_leave.release(self.link, grant, held, marks, kept, until)
+        except Unmarked:
             self._forget(grant.owner)
-        if requests.are_waiting(answer):
-            time.sleep(_AFTER_YOU)
-        for lease in filter(None, leases):
-            try:
-                self.link.revoke(lease, until)
-            except DistlockError:
-                break  # the lock is free: what is left has no key and runs out by itself
+            raise
+        self._forget(grant.owner)
+
+    def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
+        until = self.clock() + timeout
+        held = self._held.get(grant.owner)
+        if held is None:
+            own = self._own(grant, until)
+            if own is None:
+                raise LeaseLost("it ran out, or went to somebody else")
+            held, _ = own
+        etcd_leave.mark(self.link, grant, held, mark, until)
+
+    def _own(self, grant: Grant, until: float) -> tuple[Held, stored.Entry] | None:
+        """What we hold, from the server; None if it is not ours any more."""
+        found, entry, header = self._find(grant, until)
+        if found is None or entry is None or entry.kept:
+            return None
+        new = Held(int(found.lease), 0, header.revision, self.clock(), None)
+        return self._held.get(grant.owner, new), entry
+
+    def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
+        """By the clocks of this host and of the one that wrote it."""
+        return etcd_look.marked(self.link, name, slot, self.clock() + timeout)
 
     def _forget(self, owner: str) -> None:
-        kept = self._kept.pop(owner)
-        if kept.watch:
-            kept.watch.close()
+        held = self._held.pop(owner, None)
+        if held and held.watch:
+            held.watch.close()
         self._close_spent()
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- for operators and resources ---------------------------------------------------------------------------------
+
+    def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
+        return Target(self.link, name, token, owner).revoke(by, now, self._tries(timeout))
 
     def inspect(self, name: str, timeout: float) -> LockState:
-        until = self.clock() + timeout
-        while True:
-            answer = self.link.ask("Txn", requests.state(name), until)
-            queue, record, success = (list(response.response_range.kvs) for response in answer.responses)
-            found = self._state(name, queue, _only(record), _only(success), until)
-            if found is not None:
-                return found
+        return etcd_look.inspect(self.link, name, self.clock() + timeout)
 
     def locks(self, timeout: float) -> Iterator[LockState]:
-        """Foreign ones too, as far as their keys are names. ``timeout`` is for each request. A lock of an unknown
-        layout does not hide the others: it is told behind the last."""
-        queues: defaultdict[str, list[Any]] = defaultdict(list)
-        for found in self._all(stored.LOCKS, timeout):
-            name = stored.decoded(found.key.removeprefix(stored.LOCKS).partition(b"/")[0])
-            if name is not None and found.key.startswith(stored.queue(name)):
-                queues[name].append(found)
-        records, successes = (
-            {stored.decoded(found.key.removeprefix(prefix)): found for found in self._all(prefix, timeout)}
-            for prefix in (stored.RECORDS, stored.SUCCESSES)
-        )
-        problem: DistlockError | None = None
-        for name in sorted({*queues, *filter(None, records)}):
-            queue = sorted(queues[name], key=lambda one: int(one.create_revision))
-            try:
-                state = self._state(name, queue, records.get(name), successes.get(name), self.clock() + timeout)
-                yield state or self.inspect(name, timeout)
-            except stored.UnknownLayout as error:
-                problem = problem or error
-        if problem is not None:
-            raise problem
+        """Foreign ones too, as far as their keys are names. ``timeout`` is for each request."""
+        return etcd_look.locks(self.link, lambda: self.clock() + timeout)
 
-    def _all(self, prefix: bytes, timeout: float) -> Iterator[Any]:
-        start = prefix
-        while True:
-            answer = self.link.ask("Range", requests.page(start, prefix, _PAGE), self.clock() + timeout)
-            yield from answer.kvs
-            if not answer.more:
-                return
-            start = answer.kvs[-1].key + b"\0"
+    def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
+        return etcd_fence.advance(self.link, resource, index, token, self._tries(timeout))
 
-    def _state(self, name: str, queue: list[Any], record: Any, success: Any, until: float) -> LockState | None:
-        """None if the holder has gone meanwhile."""
-        last_success = stored.last_success(success.value) if success is not None else None
-        token = stored.last_token(record.key, record.value, record.mod_revision) if record is not None else None
-        entries = [stored.decode(one.key, one.value) for one in queue]
-        holder = entries[0] if entries else None
-        if not queue or (holder and not holder.holds):
-            clients = tuple(entry.client for entry in entries if entry)
-            return LockState(name, False, token, None, None, None, clients, last_success)
-        left: float | None = None
-        ttl = holder.ttl if holder else None
-        if queue[0].lease:
-            lease = self.link.ask("LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=queue[0].lease), until)
-            if lease.TTL < 0:
-                return None
-            # Whole seconds, rounded down; in the last one it is not over yet.
-            left = max(float(lease.TTL), 0.001)
-            ttl = ttl or float(lease.grantedTTL)
-        return LockState(
-            name=name,
-            held=True,
-            token=int(queue[0].create_revision),
-            holder=holder.client if holder else None,
-            ttl=ttl,
-            expires_in=left,
-            waiters=tuple(entry.client for entry in entries[1:] if entry),
-            last_success=last_success,
-        )
+    def reset_fence(self, resource: str, index: int, timeout: float) -> None:
+        etcd_fence.reset(self.link, resource, index, self.clock() + timeout)
+
+    def _tries(self, timeout: float) -> Callable[[], float]:
+        """The end of the time there is, as long as it is not over: for steps that others can be in the way of."""
+        until = self.clock() + timeout
+
+        def again() -> float:
+            if self.clock() >= until:
+                raise Unavailable(f"{self.address}: what is stored changes faster than it can be read")
+            return until
+
+        return again
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return ()  # etcd has no setting that its clients could see by which it forgets what the quorum agreed to
 
     def places(self, name: str) -> tuple[str, ...]:
-        return tuple(place(name).decode() for place in (stored.queue, stored.record, stored.success))
+        return tuple(place(name).decode() for place in (stored.queue, stored.record, stored.success, stored.marks))
 
     def close(self) -> None:
-        for owner in list(self._kept):
+        for owner in list(self._held):
             self._forget(owner)
         self._close_spent()
         self.link.close()
-
-
-def _only(found: list[Any]) -> Any:
-    return found[0] if found else None

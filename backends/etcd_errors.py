@@ -16,11 +16,14 @@ class LeaseExists(Unavailable):
     """The server has a lease by the id we chose: an earlier try of ours, whose answer was lost."""
 
 
+class Full(Unavailable):
+    """Nothing more can be written. Removing keys by their lease still goes."""
+
+
 _WHEN = (
     ("no leader", "has no leader"),
     ("leader changed", "is changing its leader"),
     ("too many requests", "has too many requests to deal with"),
-    ("database space exceeded", "is full: its space quota is exceeded"),
     ("server stopped", "is stopping"),
     ("corrupt", "has found its data corrupt"),
     ("request timed out", "gets no answer from the other members: no quorum"),
@@ -62,6 +65,8 @@ def translated(error: CallFailed, address: str) -> DistlockError:
         return Refused(f"{address} does not allow it: {said}")
     if any(words in details for words in _LOG_IN_AGAIN):
         return Unavailable(f"{address} takes its own logins back at once: {said}")
+    if "database space exceeded" in details:
+        return Full(f"{address} is full: its space quota is exceeded")
     for words, meaning in _WHEN:
         if words in details:
             return Unavailable(f"{address} {meaning}")

@@ -6,6 +6,7 @@ is dead and silent can outlast the time there is. Every request may be sent agai
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -13,25 +14,41 @@ from typing import TYPE_CHECKING
 
 from .base import DistlockError, Unavailable
 from .etcd_driver import CallFailed, Member, Message, Stream, pb
-from .etcd_errors import LeaseNotFound, is_endpoints_fault, is_expired_login, is_login_needless, is_timeout, translated
+from .etcd_errors import (
+    LeaseExists,
+    LeaseNotFound,
+    is_endpoints_fault,
+    is_expired_login,
+    is_login_needless,
+    is_timeout,
+    translated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .etcd_url import Server
 
+_LONGEST_TTL = 9_000_000_000
+"""Seconds; etcd grants no more."""
+
+
+def new_lease_id() -> int:
+    """Ours and not the server's: a request whose answer was lost can be sent again, or be taken back."""
+    return random.SystemRandom().randrange(1, 1 << 63)
+
 
 class Watch:
-    """Tells of the removal of one key. ``descriptor`` is readable when there is something to look at: the key went, or
-    the watch did and somebody has to ask. A thread reads the answers; it touches nothing but this."""
+    """Tells of one key. ``descriptor`` is readable when there is something to look at: what was asked for happened, or
+    the watch ended and somebody has to ask. A thread reads the answers; it touches nothing but this."""
 
     def __init__(self, call: Stream) -> None:
         self._call = call
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._lock = threading.Lock()
         self._closed = False
-        self.removed = False
-        """The key is gone, most likely."""
+        self.told = False
+        """It has happened, most likely."""
         self.ended = False
         threading.Thread(target=self._run, name="etcd watch", daemon=True).start()
 
@@ -41,7 +58,7 @@ class Watch:
             if created.canceled:
                 return
             for _ in self._call:  # whatever it is, somebody has to look
-                self.removed = True
+                self.told = True
                 self._tell()
         except (CallFailed, StopIteration):
             pass  # the next request tells why
@@ -56,7 +73,7 @@ class Watch:
 
     @property
     def is_spent(self) -> bool:
-        return self.removed or self.ended
+        return self.told or self.ended
 
     def drain(self) -> None:
         try:
@@ -106,6 +123,14 @@ class Link:
                 if not fault or left == 1 or self._clock() >= until:
                     raise self._of_all(problem, fault) from error
         raise AssertionError("no endpoint")
+
+    def make_lease(self, lease: int, ttl: float, until: float) -> float:
+        """The TTL that the server has given, which may be another one; whole seconds. Raises as ``ask`` does."""
+        try:
+            asked = pb.LeaseGrantRequest(TTL=min(math.ceil(ttl), _LONGEST_TTL), ID=lease)
+            return float(self.ask("LeaseGrant", asked, until).TTL)
+        except LeaseExists:
+            return float(self.ask("LeaseKeepAlive", pb.LeaseKeepAliveRequest(ID=lease), until).TTL)
 
     def revoke(self, lease: int, until: float) -> None:
         """And with it the keys under it. Nothing to do if the server does not know it any more."""

@@ -2,10 +2,14 @@
 
     /distlock/lock/NAME/LEASE   of a holder or waiter: distlock:1:{JSON}, under its lease. The oldest one holds.
     /distlock/token/NAME        a record that stays: 1:TOKEN, or 1: where the token is the record's own revision
-    /distlock/success/NAME      another: 1:START of the last run that succeeded, in µs by the clock of its host
+    /distlock/success/NAME      another: 1:UNTIL:START of the last run that succeeded
+    /distlock/mark/NAME/SLOT    the same of another mark, under a lease
+    /distlock/fence/NAME/INDEX  a fence register: 1:TOKEN, the greatest seen of the resource NAME. It stays
 
-NAME is percent-encoded, LEASE the id of the holder's lease in hex. The first line is the layout of clientv3/concurrency
-but for the value, which is empty there and means nothing to others.
+START, when what is marked began, and UNTIL, for how long it is remembered, are µs of Unix time in 16 digits, by the
+clock of the host that wrote it: etcd has none to ask. NAME and SLOT are percent-encoded, LEASE the id of the holder's
+lease in hex. The first line is the layout of clientv3/concurrency but for the value, which is empty there and means
+nothing to others; it also says that the lock is kept, or who has taken the lease away.
 """
 
 from __future__ import annotations
@@ -16,12 +20,14 @@ import string
 import time
 from typing import NamedTuple
 
-from .base import Client, Success, Unavailable
+from .base import SUCCESS, Client, Marked, Unavailable
 
 LAYOUT = b"1"
 LOCKS = b"/distlock/lock/"
 RECORDS = b"/distlock/token/"
 SUCCESSES = b"/distlock/success/"
+MARKS = b"/distlock/mark/"
+FENCES = b"/distlock/fence/"
 _OURS = b"distlock:"
 _PLAIN = frozenset((string.ascii_letters + string.digits + "._-").encode())
 
@@ -61,11 +67,27 @@ def success(name: str) -> bytes:
     return SUCCESSES + encoded(name)
 
 
+def marks(name: str) -> bytes:
+    """What the keys of its marks begin with."""
+    return MARKS + encoded(name) + b"/"
+
+
+def mark(name: str, slot: str) -> bytes:
+    return success(name) if slot == SUCCESS else marks(name) + encoded(slot)
+
+
+def fence(resource: str, index: int) -> bytes:
+    return FENCES + encoded(resource) + b"/%d" % index
+
+
 class Entry(NamedTuple):
     client: Client
     ttl: float
     holds: bool
     """False of a waiter, also of one whose turn has come and that has not taken the lock yet."""
+    kept: bool = False
+    """Nobody's any more; ``ttl`` is the length for which it is kept."""
+    revoked_by: str | None = None
 
 
 class UnknownLayout(Unavailable):
@@ -76,15 +98,20 @@ class UnknownLayout(Unavailable):
         super().__init__(message, permanent=True)
 
 
-def encode(client: Client, ttl: float, *, holds: bool) -> bytes:
+def encode(entry: Entry) -> bytes:
     """argv[0] and host names may hold bytes that are no UTF-8; these texts are for people."""
-    told = {
+    told: dict[str, object] = {**entry.client._asdict(), "ttl": entry.ttl, "holds": entry.holds}
+    told.pop("since")
+    if entry.kept:
+        told["kept"] = True
+    if entry.revoked_by is not None:
+        told["revoked_by"] = entry.revoked_by
+    clean = {
         name: text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text
-        for name, text in client._asdict().items()
-        if name != "since"
+        for name, text in told.items()
     }
-    text = json.dumps({**told, "ttl": ttl, "holds": holds}, separators=(",", ":")).removesuffix("}")
-    return b"%s%s:%s,%s}" % (_OURS, LAYOUT, text.encode(), _since(client.since))
+    text = json.dumps(clean, separators=(",", ":")).removesuffix("}")
+    return b"%s%s:%s,%s}" % (_OURS, LAYOUT, text.encode(), _since(entry.client.since))
 
 
 def _since(instant: float) -> bytes:
@@ -114,7 +141,14 @@ def decode(where: bytes, value: bytes) -> Entry | None:
             label=None if told["label"] is None else str(told["label"]),
             since=float(told["since"]),
         )
-        return Entry(client, float(told["ttl"]), bool(told["holds"]))
+        by = told.get("revoked_by")
+        return Entry(
+            client,
+            ttl=float(told["ttl"]),
+            holds=bool(told["holds"]),
+            kept=bool(told.get("kept")),
+            revoked_by=None if by is None else str(by),
+        )
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -131,19 +165,30 @@ def last_token(where: bytes, value: bytes, revision: int) -> int:
     return int(token or revision)
 
 
-def encode_success(start: float) -> bytes:
-    return LAYOUT + b":%016d" % (start * 1e6)
+def encode_mark(start: float, until: float) -> bytes:
+    """UNTIL first: in the order of their values, those come first that are forgotten first."""
+    return LAYOUT + b":%016d:%016d" % (_digits(until), _digits(start))
 
 
-def started(made: bytes, ran_for: float) -> bytes:
-    """The same as ``made``, in which a success was encoded with a start of 0. etcd has no clock to ask."""
-    return made.replace(encode_success(0.0), encode_success(time.time() - ran_for))
+def _digits(instant: float) -> int:
+    return int(min(max(instant * 1e6, 0.0), 1e16 - 2))
 
 
-def last_success(value: bytes) -> Success | None:
-    """None of another layout too: it decides nothing."""
-    layout, _, start = value.partition(b":")
-    if layout != LAYOUT or not start.isdigit():
-        return None
-    at = int(start) / 1e6
-    return Success(at, max(0.0, time.time() - at))
+def new_mark(ago: float, keep: float) -> bytes:
+    now = time.time()
+    return encode_mark(now - ago, now + keep)
+
+
+def dated_mark(made: bytes, ago: float, keep: float) -> bytes:
+    """The same as ``made``, in which a mark was encoded with zeros."""
+    return made.replace(encode_mark(0.0, 0.0), new_mark(ago, keep))
+
+
+def marked(where: bytes, value: bytes) -> Marked | None:
+    """None if it need not be remembered any more. Raises UnknownLayout."""
+    layout, _, instants = value.partition(b":")
+    until, _, start = instants.partition(b":")
+    if layout != LAYOUT or not (until.isdigit() and start.isdigit()):
+        raise UnknownLayout(where, value)
+    now, at = time.time(), int(start) / 1e6
+    return Marked(at, max(0.0, now - at)) if now < int(until) / 1e6 else None

@@ -49,6 +49,19 @@ def _created(key: bytes, revision: int) -> Message:
     return _COMPARE(target=_COMPARE.CREATE, result=_COMPARE.EQUAL, key=key, create_revision=revision)
 
 
+def _unchanged(key: bytes, revision: int) -> Message:
+    return _COMPARE(target=_COMPARE.MOD, result=_COMPARE.EQUAL, key=key, mod_revision=revision)
+
+
+def _held(name: str, lease: int, place: int) -> list[Message]:
+    """The holder's key is the one created then, and under its lease still: that of a lock that is kept is not."""
+    mine = stored.key(name, lease)
+    return [
+        _created(mine, place),
+        _COMPARE(target=_COMPARE.LEASE, result=_COMPARE.EQUAL, key=mine, lease=lease),
+    ]
+
+
 def _known_layout(record: bytes, exists: bool) -> list[Message]:
     """Comparing a value that is not there always fails, so whoever asks has to know or guess whether it is."""
     if not exists:
@@ -66,6 +79,16 @@ def _put(key: bytes, value: bytes, lease: int = 0) -> Message:
 
 def _get(key: bytes) -> Message:
     return pb.RequestOp(request_range=pb.RangeRequest(key=key))
+
+
+def _delete(key: bytes) -> Message:
+    return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
+
+
+def _count(name: str) -> Message:
+    prefix = stored.queue(name)
+    asked = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix), count_only=True)
+    return pb.RequestOp(request_range=asked)
 
 
 def _last(prefix: bytes, older_than: int = 0) -> Message:
@@ -112,28 +135,82 @@ class Leaving(NamedTuple):
 
     plain: bytes
     succeeded: bytes
-    """With a start of 0, see ``etcd_record.started``."""
+    """With a mark that ``etcd_record.dated_mark`` completes."""
 
 
-def leave(name: str, key: bytes, place: int) -> Leaving:
-    """Remove the holder's key if it is still the one created then, count who is left, and write down a success."""
-    prefix = stored.queue(name)
-    left = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix), count_only=True)
-    asked = pb.TxnRequest(
-        compare=[_created(key, place)],
-        success=[
-            pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key)),
-            pb.RequestOp(request_range=left),
-        ],
-    )
+def leave(name: str, lease: int, place: int) -> Leaving:
+    """Remove the holder's key if it is its own, count who is left, and write down a success."""
+    asked = pb.TxnRequest(compare=_held(name, lease, place), success=[_delete(stored.key(name, lease)), _count(name)])
     plain = bytes(asked.SerializeToString())
-    asked.success.append(_put(stored.success(name), stored.encode_success(0.0)))
+    asked.success.append(_put(stored.success(name), stored.encode_mark(0.0, 0.0)))
     return Leaving(plain, bytes(asked.SerializeToString()))
 
 
+class Written(NamedTuple):
+    """A key that goes with a step of the holder's."""
+
+    key: bytes
+    value: bytes
+    lease: int
+
+
+def leave_with(name: str, lease: int, place: int, kept: Written | None, marks: list[Written]) -> Message:
+    """``leave`` with any marks, or not to remove the key but to put another value in it under another lease."""
+    gone = _delete(stored.key(name, lease)) if kept is None else _put(*kept)
+    return _with_marks(name, lease, place, [gone, _count(name)], marks)
+
+
+def mark(name: str, lease: int, place: int, marks: list[Written]) -> Message:
+    return _with_marks(name, lease, place, [], marks)
+
+
+def _with_marks(name: str, lease: int, place: int, steps: list[Message], marks: list[Written]) -> Message:
+    """The answer has the leases that are in use: of success, those that were before; else those of now."""
+    puts = [
+        pb.RequestOp(request_put=pb.PutRequest(key=one.key, value=one.value, lease=one.lease, prev_kv=True))
+        for one in marks
+    ]
+    looks = [_get(stored.key(name, lease)), *(_get(one.key) for one in marks)]
+    return pb.TxnRequest(compare=_held(name, lease, place), success=[*steps, *puts], failure=looks)
+
+
+def leases_before(answer: Message) -> set[int]:
+    """Of what the marks of a step that succeeded have replaced."""
+    return {int(one.response_put.prev_kv.lease) for one in answer.responses if one.HasField("response_put")} - {0}
+
+
+def leases_in_use(answer: Message) -> set[int]:
+    """Of the keys of a step that did not succeed."""
+    return {int(found.lease) for one in answer.responses for found in one.response_range.kvs}
+
+
 def are_waiting(answer: Message) -> bool:
-    """Of ``leave``: whether somebody has the lock now, or is about to."""
+    """Of a step that removed the holder's key: whether somebody has the lock now, or is about to."""
     return bool(answer.succeeded and answer.responses[1].response_range.count)
+
+
+def first(name: str) -> Message:
+    prefix = stored.queue(name)
+    return pb.RangeRequest(
+        key=prefix, range_end=stored.behind(prefix), sort_order=_SORT.ASCEND, sort_target=_SORT.CREATE, limit=1
+    )
+
+
+def remove(name: str, found: Message) -> Message:
+    """A holder's key if it is as it was found; and count who is left."""
+    return pb.TxnRequest(
+        compare=[_unchanged(found.key, found.mod_revision)], success=[_delete(found.key), _count(name)]
+    )
+
+
+def replace(key: bytes, revision: int, value: bytes, lease: int = 0) -> Message:
+    """The value of a key that has not changed since ``revision``; 0: that is not there."""
+    return pb.TxnRequest(compare=[_unchanged(key, revision)], success=[_put(key, value, lease)], failure=[_get(key)])
+
+
+def remove_known(key: bytes) -> Message:
+    """A record, if its layout is known."""
+    return pb.TxnRequest(compare=_known_layout(key, True), success=[_delete(key)], failure=[_get(key)])
 
 
 def look(name: str, lease: int, place: int) -> Message:
@@ -164,8 +241,24 @@ def page(start: bytes, prefix: bytes, limit: int) -> Message:
     return pb.RangeRequest(key=start, range_end=stored.behind(prefix), limit=limit)
 
 
+def oldest(prefix: bytes, limit: int) -> Message:
+    """Marks that begin with ``prefix``, those first that are forgotten first: see their values."""
+    return pb.RangeRequest(
+        key=prefix,
+        range_end=stored.behind(prefix),
+        sort_order=_SORT.ASCEND,
+        sort_target=_SORT.VALUE,
+        limit=limit,
+    )
+
+
 def removal(key: bytes, since: int) -> Message:
     """A watch of one key for its removal, at ``since`` or any later revision: nothing is missed in between."""
     return pb.WatchRequest(
         create_request=pb.WatchCreateRequest(key=key, start_revision=since, filters=[pb.WatchCreateRequest.NOPUT])
     )
+
+
+def change(key: bytes, since: int) -> Message:
+    """The same for whatever happens to it."""
+    return pb.WatchRequest(create_request=pb.WatchCreateRequest(key=key, start_revision=since))

@@ -17,8 +17,9 @@ from . import etcd_record as stored
 from . import etcd_requests as requests
 from .base import DistlockError, Grant, Ticket, Unavailable
 from .etcd_driver import pb
-from .etcd_errors import LeaseExists, LeaseNotFound
-from .etcd_kept import Kept
+from .etcd_errors import LeaseNotFound
+from .etcd_held import Held
+from .etcd_link import new_lease_id
 
 if TYPE_CHECKING:
     from .base import Request
@@ -135,7 +136,8 @@ class EtcdTicket(Ticket):
         return None
 
     def _taking(self) -> bytes:
-        value = stored.encode(self._request.client._replace(since=0.0), self._request.ttl, holds=True)
+        client = self._request.client._replace(since=0.0)
+        value = stored.encode(stored.Entry(client, self._request.ttl, holds=True))
         transaction = requests.take(self._name, self._lease, self._place, value, record_exists=self._record_exists)
         return bytes(transaction.SerializeToString())
 
@@ -153,8 +155,8 @@ class EtcdTicket(Ticket):
             stored.last_token(record.key, record.value, record.mod_revision)
 
     def _value(self, *, holds: bool) -> bytes:
-        client = self._request.client
-        return stored.encode(client._replace(since=time.time()) if holds else client, self._request.ttl, holds=holds)
+        client = self._request.client._replace(since=time.time()) if holds else self._request.client
+        return stored.encode(stored.Entry(client, self._request.ttl, holds))
 
     def _granted(self, answer: Message, token: int, asked_at: float, until: float) -> Grant:
         """``asked_at`` is before the transaction that granted was sent."""
@@ -165,32 +167,25 @@ class EtcdTicket(Ticket):
         request = self._request
         grant = Grant(request.name, request.client.owner, token, ttl, valid_from)
         # Revoking the lease of the place and closing the watch would only delay the command.
-        kept = Kept(self._lease, self._queue_lease, answer.header.revision, self._backend.clock(), self._leaving)
-        self._backend.keep(grant, kept, self._watch)
+        held = Held(self._lease, self._queue_lease, answer.header.revision, self._backend.clock(), self._leaving)
+        self._backend.remember(grant, held, self._watch)
         self._watch = None
         return grant
 
     # -- leases ------------------------------------------------------------------------------------------------------
 
     def _make_lease(self, until: float) -> None:
-        self._lease, self._void = _new_id(), True  # it may be there though we do not learn of it
+        self._lease, self._void = new_lease_id(), True  # it may be there though we do not learn of it
         self._lease_made = self._backend.clock()
-        granted = self._make(self._lease, math.ceil(self._request.ttl), until)
+        granted = self._link.make_lease(self._lease, self._request.ttl, until)
         self._ttl, self._void = min(self._request.ttl, granted), False
         self._lease_due = self._lease_made + self._ttl / 3
 
     def _make_queue_lease(self, until: float) -> None:
-        self._queue_lease = _new_id()
+        self._queue_lease = new_lease_id()
         asked_at = self._backend.clock()
-        self._make(self._queue_lease, QUEUE_TTL, until)
+        self._link.make_lease(self._queue_lease, QUEUE_TTL, until)
         self._queue_due = asked_at + random.uniform(*SIGN_OF_LIFE)
-
-    def _make(self, lease: int, ttl: int, until: float) -> float:
-        """The TTL that the server has given, which may be another one."""
-        try:
-            return float(self._link.ask("LeaseGrant", pb.LeaseGrantRequest(TTL=ttl, ID=lease), until).TTL)
-        except LeaseExists:
-            return float(self._link.ask("LeaseKeepAlive", pb.LeaseKeepAliveRequest(ID=lease), until).TTL)
 
     def _show_life(self, until: float) -> None:
         """Both leases of a waiter run on. Nothing is concluded from the answers but that one is no more."""
@@ -243,7 +238,7 @@ class EtcdTicket(Ticket):
                 self._watch = self._link.watch(requests.removal(self._before, self._seen + 1))
             if not self._prepared:
                 self._prepared = self._taking()
-                self._leaving = requests.leave(self._name, stored.key(self._name, self._lease), self._place)
+                self._leaving = requests.leave(self._name, self._lease, self._place)
             due = min(end, self._queue_due, self._lease_due)
             if self._watch is None:
                 due = min(due, self._watch_from)
@@ -260,7 +255,7 @@ class EtcdTicket(Ticket):
             look.register(watch.descriptor, select.POLLIN)
         ready = {descriptor for descriptor, _ in look.poll(math.ceil(max(0.0, due - self._backend.clock()) * 1000))}
         if watch is not None and watch.descriptor in ready:
-            self._went = watch.removed  # and closed when there is time
+            self._went = watch.told  # and closed when there is time
             if not self._went:
                 self._forget_watch()
                 self._watch_from = self._backend.clock() + random.uniform(*WATCH_AGAIN)
@@ -279,8 +274,3 @@ class EtcdTicket(Ticket):
                 self._link.revoke(lease, until)
         except DistlockError:
             pass  # they run out by themselves
-
-
-def _new_id() -> int:
-    """Ours and not the server's: a request whose answer was lost can be sent again, or be taken back."""
-    return random.SystemRandom().randrange(1, 1 << 63)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from contenders import acquire, environment, request, take, try_once
-from distlock.backends.base import Backend, Grant
+from distlock.backends.base import SUCCESS, SUCCESS_KEPT, Backend, Grant, Mark
 from distlock.backends.etcd import EtcdBackend
 from etcd_servers import EtcdMember
 from processes import wait_until
@@ -31,9 +31,17 @@ def record_of(name: str) -> str:
     return f"/distlock/token/{name}"
 
 
+def success_of(name: str) -> str:
+    return f"/distlock/success/{name}"
+
+
+def mark_of(name: str, slot: str) -> str:
+    return f"/distlock/mark/{name}/{slot}"
+
+
 def only_records(server: EtcdMember, name: str) -> bool:
     """What runs may leave: the last token, and when the last one that succeeded began."""
-    return {record_of(name)} <= set(server.keys()) <= {record_of(name), f"/distlock/success/{name}"}
+    return {record_of(name)} <= set(server.keys()) <= {record_of(name), success_of(name)}
 
 
 def nothing_left(server: EtcdMember, *records: str) -> bool:
@@ -85,9 +93,22 @@ def everything(url: str, name: str) -> None:
                 assert leaving.poll() is None
             assert len(backend.inspect(name, 5.0).waiters) == 1
             assert try_once(backend, name) is None
+            backend.mark(grant, Mark("begun", 0.0, 60.0), 5.0)
             backend.release(backend.renew(grant, 5.0), 5.0)
-            other.release(acquire(waiting), 5.0, ran_for=1.0)
+            second = acquire(waiting)
+            assert backend.revoke(name, second.token, None, "alice@ops", 5.0, now=False)
+            other.release(second, 5.0, (Mark(SUCCESS, 1.0, SUCCESS_KEPT), Mark("begun", 1.0, 60.0)), keep_for=60.0)
+        assert backend.inspect(name, 5.0).kept
+        assert backend.revoke(name, second.token, None, "alice@ops", 5.0, now=False)
+        assert backend.marked(name, "begun", 5.0)
         assert name in [state.name for state in backend.locks(5.0)]
+
+
+def registers(url: str, resource: str) -> None:
+    """All that ``fence`` asks of a server."""
+    with opened(url) as backend:
+        assert [backend.advance_fence(resource, 0, token, 5.0) for token in (7, 9, 8)] == [7, 9, 9]
+        backend.reset_fence(resource, 0, 5.0)
 
 
 def taken_and_given_back(backend: Backend, name: str) -> int:

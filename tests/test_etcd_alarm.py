@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from contenders import acquire, never, request, take
-from distlock.backends.base import LeaseLost
+from distlock.backends.base import LeaseLost, Revoked
 from distlock.backends.etcd import EtcdBackend
 from etcd_fixtures import alarm_of, opened, queue_of, served
 from etcd_servers import EtcdMember
@@ -58,7 +58,7 @@ def test_what_was_taken_away_before_we_looked_rings(server: EtcdMember, backend:
     assert rings(alarm_of(backend, grant), 5.0)
 
 
-def test_a_renewal_and_a_key_that_is_put_do_not_ring(server: EtcdMember, backend: EtcdBackend) -> None:
+def test_a_grant_and_a_renewal_do_not_ring(backend: EtcdBackend) -> None:
     held = take(backend, "n")
     with backend.enqueue(request("n", 30.0)) as ticket:
         assert ticket.poll() is None
@@ -66,9 +66,31 @@ def test_a_renewal_and_a_key_that_is_put_do_not_ring(server: EtcdMember, backend
         grant = acquire(ticket)  # which moved its key to another lease
     alarm = alarm_of(backend, grant)
     backend.renew(grant, 5.0)
-    server.ctl("put", "--ignore-value", "--ignore-lease", server.keys(queue_of("n"))[0])
     assert backend.alarm(grant) == alarm
     assert not rings(alarm, 0.3)
+
+
+def test_a_key_that_somebody_has_put_costs_a_renewal(server: EtcdMember, backend: EtcdBackend) -> None:
+    """An operator's word is a value in it."""
+    grant = take(backend, "n")
+    alarm = alarm_of(backend, grant)
+    server.ctl("put", "--ignore-value", "--ignore-lease", server.keys(queue_of("n"))[0])
+    assert rings(alarm, 5.0)
+    backend.renew(grant, 5.0)
+    alarm = alarm_of(backend, grant)
+    assert not rings(alarm, 0.3)
+    with opened(server.url) as other:
+        assert other.revoke("n", grant.token, None, "alice@ops", 5.0, now=False)
+        assert rings(alarm, 5.0)
+    with pytest.raises(Revoked, match="alice@ops"):
+        backend.renew(grant, 5.0)
+
+
+def test_a_revocation_before_we_looked_rings(server: EtcdMember, backend: EtcdBackend) -> None:
+    grant = take(backend, "n")
+    with opened(server.url) as other:
+        assert other.revoke("n", grant.token, None, "alice@ops", 5.0, now=False)
+    assert rings(alarm_of(backend, grant), 5.0)
 
 
 def test_a_dropped_connection_rings_and_the_watch_is_made_anew(server: EtcdMember, backend: EtcdBackend) -> None:

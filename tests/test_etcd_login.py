@@ -13,7 +13,7 @@ import pytest
 from certificates import authority, certificate
 from contenders import acquire, never, request, take, try_once
 from distlock.backends.base import ConfigurationError, Refused, Unavailable
-from etcd_fixtures import alarm_of, everything, opened, taken_and_given_back
+from etcd_fixtures import alarm_of, everything, opened, registers, taken_and_given_back
 from etcd_servers import EtcdMember, etcdctl
 from processes import wait_until
 
@@ -30,11 +30,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # -- users -------------------------------------------------------------------------------------------------------------
 
 
-def documented(user: str) -> list[list[str]]:
-    """The commands of the page, for this user."""
+def documented() -> list[list[str]]:
+    """The commands of the page, for both users."""
     found = re.findall(r"^etcdctl ((?:role|user) .*)$", DOCUMENTATION, re.MULTILINE)
-    assert len(found) == 6
-    return [shlex.split(line.replace("distlock:PASSWORD", f"{user}:PASSWORD")) for line in found]
+    assert len(found) == 11
+    return [shlex.split(line) for line in found]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def server(folder: Path) -> Iterator[EtcdMember]:
     with EtcdMember(folder / "users", options=quick).running() as one:
         one.ctl("user", "add", "root:rootpw")
         one.ctl("user", "grant-role", "root", "root")
-        for words in documented("distlock"):
+        for words in documented():
             one.ctl(*words)
         one.ctl("user", "add", "other:pw")
         one.ctl("auth", "enable")
@@ -57,6 +57,14 @@ def url_of(server: EtcdMember, user: str = "distlock:PASSWORD@") -> str:
 def test_the_documented_role_is_enough(server: EtcdMember) -> None:
     everything(url_of(server), "n")
     everything(url_of(server), "p q/ж")
+    registers(url_of(server, "fence:PASSWORD@"), "p q/ж")
+
+
+def test_who_runs_jobs_cannot_touch_registers_nor_the_other_way_round(server: EtcdMember) -> None:
+    with pytest.raises(Refused, match=f"^{server.place} does not allow it: "):
+        registers(url_of(server), "n")
+    with pytest.raises(Refused, match=f"^{server.place} does not allow it: "):
+        everything(url_of(server, "fence:PASSWORD@"), "n")
 
 
 def test_the_documented_role_lets_nobody_do_more(server: EtcdMember) -> None:
@@ -67,8 +75,9 @@ def test_the_documented_role_lets_nobody_do_more(server: EtcdMember) -> None:
     etcdctl(server.place, "del", "/distlock/lock/x/1", environment=as_distlock)
 
 
-@pytest.mark.parametrize("prefix", ["/distlock/lock/", "/distlock/token/", "/distlock/success/"])
-def test_nothing_of_the_documented_role_can_be_left_out(server: EtcdMember, prefix: str) -> None:
+@pytest.mark.parametrize("what", ["lock", "token", "success", "mark"])
+def test_nothing_of_the_documented_role_can_be_left_out(server: EtcdMember, what: str) -> None:
+    prefix = f"/distlock/{what}/"
     server.ctl("role", "revoke-permission", "distlock", prefix, "--prefix", environment=ROOT)
     try:
         with pytest.raises(Refused, match=f"^{server.place} does not allow it: "):

@@ -293,7 +293,7 @@ def test_a_key_that_somebody_put_without_a_lease_is_a_foreign_holder(server: Etc
 
 
 def test_a_clock_before_2001_does_not_make_us_a_stranger() -> None:
-    made = stored.encode(client("me")._replace(since=0.0), 30.0, holds=True)
+    made = stored.encode(stored.Entry(client("me")._replace(since=0.0), 30.0, holds=True))
     entry = stored.decode(b"k", stored.dated(made, 12.5))
     assert entry is not None
     assert (entry.client.since, entry.client.owner, entry.holds) == (12.5, "me", True)

@@ -79,7 +79,7 @@ def believed_and_true(cluster: EtcdCluster, renew: Renew) -> list[tuple[float, f
 
 def naively(holder: EtcdBackend, grant: Grant) -> float | None:
     """As clients do: a keep-alive, and the TTL counts from when it was sent."""
-    request = pb.LeaseKeepAliveRequest(ID=holder._kept[grant.owner].lease)
+    request = pb.LeaseKeepAliveRequest(ID=holder._held[grant.owner].lease)
     sent_at = boottime()
     try:
         answer = holder.link.ask_again("LeaseKeepAlive", request, sent_at + 4.0)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .etcd_requests import Leaving
 
 
-class Kept(NamedTuple):
+class Held(NamedTuple):
     lease: int
     queue_lease: int
     """Of the place in the queue that it had before; 0 if none. Nothing keeps it alive any more."""
