@@ -20,6 +20,8 @@ SCHEMES: dict[str, str] = {
     "redis+unix": "distlock.backends.redis:RedisBackend",
     "etcd": "distlock.backends.etcd:EtcdBackend",
     "etcds": "distlock.backends.etcd:EtcdBackend",
+    "zookeeper": "distlock.backends.zookeeper:ZooKeeperBackend",
+    "zookeepers": "distlock.backends.zookeeper:ZooKeeperBackend",
 }
 
 
@@ -57,12 +59,16 @@ def _escaped(path: str) -> str:
     return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in path.encode(errors="surrogateescape"))
 
 
-def open_backend(url: str, environment: Environment) -> Backend:
-    """Raises ConfigurationError; Unavailable with the reason when an engine's client library does not import."""
-    scheme = scheme_of(url)
+def engine_of(scheme: str) -> type[Backend]:
+    """Raises Unavailable with the reason when the engine's client library does not import."""
     module, _, name = SCHEMES[scheme].partition(":")
     try:
         found: type[Backend] = getattr(import_module(module), name)
     except ImportError as error:
         raise Unavailable(f"the client library for {scheme}: does not import: {error}", permanent=True) from error
-    return found.from_url(url, environment)
+    return found
+
+
+def open_backend(url: str, environment: Environment) -> Backend:
+    """Raises ConfigurationError; Unavailable with the reason when an engine's client library does not import."""
+    return engine_of(scheme_of(url)).from_url(url, environment)

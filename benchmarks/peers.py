@@ -15,6 +15,7 @@ from distlock.clock import boottime
 
 from .etcd_server import EtcdServer
 from .redis_server import RedisServer
+from .zookeeper_server import ZooKeeperServer
 
 DISTLOCK = Path(sys.executable).with_name("distlock")
 """The command as it was installed beside this interpreter."""
@@ -29,13 +30,17 @@ class Peer(NamedTuple):
     ours: bool = False
     """Whether the targets are for it."""
     start_up_limit: float = 9.0
+    yardstick: str = "etcdctl lock"
+    """The peer that its hand-off is compared to,"""
     hand_off_limit: float = 1.5
+    """and how many times that it may take."""
 
 
 ETCDCTL = "etcdctl lock"
+KAZOO = "kazoo Lock"
 
 
-def peers(folder: Path, etcd: EtcdServer, redis: RedisServer) -> list[Peer]:
+def peers(folder: Path, etcd: EtcdServer, redis: RedisServer, zookeeper: ZooKeeperServer) -> list[Peer]:
     return [
         flock(folder),
         etcdctl(etcd),
@@ -43,6 +48,10 @@ def peers(folder: Path, etcd: EtcdServer, redis: RedisServer) -> list[Peer]:
         distlock("local", f"local://{folder / 'locks'}", folder),
         distlock("redis", redis.url, folder)._replace(start_up_limit=17.0),
         distlock("etcd", f"etcd://{etcd.endpoint}", folder)._replace(start_up_limit=20.0, hand_off_limit=2.5),
+        kazoo_lock(zookeeper),
+        distlock("zookeeper", f"zookeeper://{zookeeper.place}", folder)._replace(
+            start_up_limit=17.0, yardstick=KAZOO, hand_off_limit=1.2
+        ),
     ]
 
 
@@ -75,6 +84,15 @@ def redis_py_lock(redis: RedisServer) -> Peer:
         "redis-py Lock",
         lambda name: [sys.executable, script, redis.url, name],
         lambda name: redis.clients(name) - 1,
+    )
+
+
+def kazoo_lock(zookeeper: ZooKeeperServer) -> Peer:
+    script = str(Path(__file__).with_name("kazoo_lock.py"))
+    return Peer(
+        KAZOO,
+        lambda name: [sys.executable, script, zookeeper.place, f"/benchmark/{name}"],
+        lambda name: zookeeper.count(f"/benchmark/{name}") - 1,
     )
 
 

@@ -169,6 +169,8 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
         "distlock, local",
         "distlock, redis",
         "distlock, etcd",
+        "kazoo Lock",
+        "distlock, zookeeper",
         "python -c pass",
         "x etcdctl lock",
         "MB",

@@ -26,12 +26,20 @@ class StaleToken(DistlockError):
     holder's."""
 
 
+class MaxRunReached(DistlockError):
+    """The child was stopped because it ran for longer than --max-run allows."""
+
+
 class Skipped(DistlockError):
     """Nothing was to be done: the run's window is closed. No fault."""
 
 
 class NestedRun(Busy):
     """The holder is a run that this one is nested in: waiting would be for ever."""
+
+
+class LeaseExpiring(DistlockError):
+    """Less of the lease is left than a side effect needs, or it is lost already: the side effect must not begin."""
 
 
 class Cancelled(Exception):

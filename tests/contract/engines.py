@@ -9,6 +9,7 @@ from pathlib import Path
 
 from etcd_servers import EtcdCluster, EtcdMember
 from servers import RedisServer
+from zookeeper_servers import ZooKeeperServer
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,16 @@ def _etcd_cluster(folder: Path) -> Iterator[str]:
         yield cluster.url
 
 
+@contextmanager
+def _zookeeper(folder: Path) -> Iterator[str]:
+    with ZooKeeperServer(folder).running() as server:
+        yield server.url
+
+
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
     Engine("etcd", _etcd, ttl=1.0, dropped_within=4.5),
     Engine("etcd-cluster", _etcd_cluster, ttl=1.0, dropped_within=4.5),
+    Engine("zookeeper", _zookeeper, ttl=1.0, dropped_within=5.0),
 )

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import signal
-import time
 from typing import TYPE_CHECKING
 
 from ..account import Account
-from ..backends.base import Client
 from ..clock import boottime
 from .naming import name_process
 from .wire import LOWEST_DESCRIPTOR
@@ -42,25 +39,6 @@ def detach(ours: Sequence[int], signals: Signals) -> int:
     for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(low + 1, high)
     return stderr
-
-
-def user_name() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
-
-
-def client_of(plan: Plan, supervisor: int) -> Client:
-    return Client(
-        owner=plan.owner,
-        host=os.uname().nodename,
-        pid=supervisor,
-        user=user_name(),
-        command=os.fsdecode(plan.command.words[0]),
-        label=plan.label,
-        since=time.time(),
-    )
 
 
 def account_of(plan: Plan, supervisor: int, note: Callable[[str], None]) -> Account:
