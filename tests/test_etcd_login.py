@@ -81,10 +81,10 @@ def test_nothing_of_the_documented_role_can_be_left_out(server: EtcdMember, what
     server.ctl("role", "revoke-permission", "distlock", prefix, "--prefix", environment=ROOT)
     try:
         with pytest.raises(Refused, match=f"^{server.place} does not allow it: "):
-            everything(url_of(server), "n")
+            everything(url_of(server), f"without {what}")
     finally:
         server.ctl("role", "grant-permission", "distlock", "--prefix=true", "readwrite", prefix, environment=ROOT)
-    everything(url_of(server), "n")
+    everything(url_of(server), f"with {what}")
 
 
 def test_who_may_not(server: EtcdMember) -> None:

@@ -224,7 +224,8 @@ def test_what_is_stored(server: EtcdMember, backend: EtcdBackend) -> None:
     (key,) = server.keys("/distlock/lock/")
     assert key == f"/distlock/lock/p%2F1%20%D0%B6/{server.lease_of(key)}"
     assert backend.places("p/1 ж") == tuple(
-        f"/distlock/{kind}/p%2F1%20%D0%B6{end}" for kind, end in (("lock", "/"), ("token", ""), ("success", ""))
+        f"/distlock/{kind}/p%2F1%20%D0%B6{end}"
+        for kind, end in (("lock", "/"), ("token", ""), ("success", ""), ("mark", "/"))
     )
     layout, version, told = server.value(key).split(":", 2)
     assert (layout, version) == ("distlock", "1")
