@@ -24,6 +24,8 @@ SCHEMES: dict[str, str] = {
     "rediss+cluster": "distlock.backends.redis_cluster:RedisClusterBackend",
     "redlock": "distlock.backends.redlock:RedlockBackend",
     "redlocks": "distlock.backends.redlock:RedlockBackend",
+    "etcd": "distlock.backends.etcd:EtcdBackend",
+    "etcds": "distlock.backends.etcd:EtcdBackend",
     "zookeeper": "distlock.backends.zookeeper:ZooKeeperBackend",
     "zookeepers": "distlock.backends.zookeeper:ZooKeeperBackend",
 }

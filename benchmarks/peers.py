@@ -55,6 +55,7 @@ def peers(
             distlock(engine, url, folder)._replace(start_up_limit=20.0, yardstick=REDIS)
             for engine, url in groups.items()
         ),
+        distlock("etcd", f"etcd://{etcd.endpoint}", folder)._replace(start_up_limit=20.0, hand_off_limit=2.5),
         kazoo_lock(zookeeper),
         distlock("zookeeper", f"zookeeper://{zookeeper.place}", folder)._replace(
             start_up_limit=17.0, yardstick=KAZOO, hand_off_limit=1.2

@@ -171,6 +171,7 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
         "distlock, redis+sentinel",
         "distlock, redis+cluster",
         "distlock, redlock",
+        "distlock, etcd",
         "kazoo Lock",
         "distlock, zookeeper",
         "python -c pass",
