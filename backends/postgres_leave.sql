@@ -1,0 +1,53 @@
+-- Gives up what an owner has, the lock or a place in the queue, and wakes the next if the lock is free now. Touches
+-- nothing of anybody else's. A waiter leaves by it too: a try whose answer was lost may have been granted.
+--
+-- in     name, owner
+--        everyone: the channel of all who wait for this lock
+--        unlock: done when the lease is given up
+-- gives  one row: layout (nothing was done if this program does not know it), and what of no use was computed
+--
+-- A waiter that entered the queue since the statement began is not seen by it (postgres_acquire.sql says what is).
+-- When nobody else is there to be woken, all who listen are: it is among them, or has yet to try once more.
+-- A release that a crash undoes leaves the lock to its TTL; so nobody waits for the disk here.
+
+WITH record AS MATERIALIZED (
+    SELECT owner, expires_at FROM public.distlock_lock WHERE name = {name} FOR UPDATE
+),
+instant AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, locked FROM (SELECT count(*) AS locked FROM record) AS first
+),
+seen AS MATERIALIZED (
+    SELECT
+        now,
+        version,
+        version IS NOT DISTINCT FROM {layout} AS known,
+        coalesce(owner = {owner}, false) AS ours,
+        owner IS NULL OR owner = {owner} OR expires_at <= now AS free
+    FROM instant
+        CROSS JOIN (SELECT max(version) AS version FROM public.distlock_layout) AS layout
+        LEFT JOIN record ON true
+),
+freed AS (
+    UPDATE public.distlock_lock AS lock SET
+        owner = NULL, ttl = NULL, expires_at = NULL, channel = NULL, backend = NULL, details = NULL
+    FROM seen
+    WHERE lock.name = {name} AND known AND ours
+),
+queue AS MATERIALIZED (
+    SELECT w.owner, w.place, w.channel, {living} AS living
+    FROM public.distlock_waiter AS w, seen
+    WHERE w.name = {name} AND w.owner <> {owner} AND known AND free
+    FOR UPDATE OF w
+),
+gone AS (
+    DELETE FROM public.distlock_waiter AS w USING seen
+    WHERE w.name = {name} AND known AND (w.owner = {owner} OR w.owner IN (SELECT owner FROM queue WHERE NOT living))
+)
+SELECT
+    version,
+    {unlock},
+    CASE WHEN known AND free THEN pg_notify(
+        coalesce((SELECT channel FROM queue WHERE living ORDER BY place, owner LIMIT 1), {everyone}), ''
+    ) END,
+    set_config('synchronous_commit', 'off', true)
+FROM seen;

@@ -1,0 +1,249 @@
+"""One connection to one PostgreSQL: statements out, rows and notifications in, everything within a time-out.
+
+psycopg's thin layer over libpq is used, not its connections: those wait without a deadline for the whole, and they
+have no descriptor to wait on beside another one.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import pq
+
+from .base import Unavailable
+from .postgres_connect import Connection, Connector
+from .postgres_errors import AGAIN, MISSING, Dropped, MissingTables, of_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .postgres_url import Server
+
+Row = tuple[str | None, ...]
+_GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
+
+
+class Link:
+    """Connects when first asked, and anew when the connection has gone. ``until`` is always the instant by which an
+    answer or an error is there; only the resolution of a host name is beyond that, the system has limits of its own."""
+
+    def __init__(self, server: Server, clock: Callable[[], float]) -> None:
+        self._connector = Connector(server)
+        self._clock = clock
+        self._until = 0.0
+        self._connection: Connection | None = None
+        self._unanswered = False
+        self._listening: frozenset[str] = frozenset()
+        self._heard: set[str] = set()
+        self._epoll: select.epoll | None = None
+        self.sent_at = 0.0
+        """Just before the last statement that was answered was sent."""
+        self.session = 0
+        """Counts connections: another number, another session of the server."""
+
+    @property
+    def address(self) -> str:
+        return self._connector.address
+
+    @property
+    def pid(self) -> int:
+        """Of the session, as the server told it at the login. A pooler tells one of its own making."""
+        return self._connection.backend_pid if self._connection is not None else 0
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def connect(self, until: float) -> None:
+        """After this nothing has been asked for yet. Raises Unavailable, Refused, ConfigurationError."""
+        self._until = until
+        self._connected()
+
+    def ask(self, statement: bytes, until: float) -> list[Row]:
+        """The rows of its first result that has any. Sent again once if the connection turns out to have been dropped,
+        which all our statements allow. Raises Unavailable, Refused, ConfigurationError, MissingTables."""
+        self._until = until
+        reused = self._connection is not None
+        try:
+            return self._ask(statement, self._connected())
+        except Dropped as drop:
+            self.close()
+            if not reused:
+                raise Unavailable(str(drop)) from drop
+        try:
+            return self._ask(statement, self._connected())
+        except Dropped as drop:
+            self.close()
+            raise Unavailable(str(drop)) from drop
+
+    def ask_here(self, statement: bytes, until: float) -> list[Row]:
+        """On this very connection. An answer that does not come in time leaves it open: the next statement waits for it
+        first. Raises Unavailable, Refused, MissingTables; Dropped, when it has gone."""
+        self._until = until
+        if self._connection is None:
+            raise Dropped(f"{self.address} closed the connection")
+        try:
+            return self._ask(statement, self._connection, keep=True)
+        except Dropped:
+            self.close()
+            raise
+
+    def _ask(self, statement: bytes, connection: Connection, *, keep: bool = False) -> list[Row]:
+        try:
+            if self._unanswered:
+                self._results(connection)
+            while True:
+                self._left()
+                self.sent_at = self._clock()
+                self._unanswered = True
+                connection.send_query(statement)
+                results = self._results(connection)
+                failed = next((result for result in results if result.status not in _GOOD), None)
+                if failed is None:
+                    return next((_rows(result) for result in results if result.ntuples), [])
+                self._failed(failed, connection)
+                time.sleep(random.uniform(0, 0.01))
+        except psycopg.OperationalError as error:
+            raise Dropped(f"{self.address} closed the connection") from error
+        except Unavailable:
+            if self._unanswered and not keep:
+                self.close()
+            raise
+
+    def _failed(self, result: pq.abc.PGresult, connection: Connection) -> None:
+        """Returns when the statement may be tried again."""
+        field = {name: result.error_field(name) or b"" for name in pq.DiagnosticField}
+        state = field[pq.DiagnosticField.SQLSTATE].decode()
+        said = field[pq.DiagnosticField.MESSAGE_PRIMARY].decode(errors="replace") or result.get_error_message()
+        if state in AGAIN:
+            return
+        error = of_answer(state, said, self.address, field[pq.DiagnosticField.CONSTRAINT_NAME].decode())
+        if connection.status == pq.ConnStatus.BAD:
+            raise Dropped(str(error))
+        if state in MISSING:
+            raise MissingTables(said)
+        if state == "25006":
+            self.close()  # a primary may be found among the other hosts, or behind the same name
+        raise error
+
+    def _results(self, connection: Connection) -> list[pq.abc.PGresult]:
+        found = []
+        while connection.flush():
+            self._await(connection, select.POLLIN | select.POLLOUT)
+            connection.consume_input()
+        while True:
+            while connection.is_busy():
+                self._await(connection, select.POLLIN)
+                connection.consume_input()
+            result = connection.get_result()
+            if result is None:
+                break
+            found.append(result)
+        self._unanswered = False
+        self._hear(connection)
+        return found
+
+    def _await(self, connection: Connection, events: int) -> None:
+        look = select.poll()
+        look.register(connection.socket, events)
+        if not look.poll(self._left() * 1000):
+            self._left()
+
+    # -- notifications -----------------------------------------------------------------------------------------------
+
+    def listen(self, channels: Iterable[str], until: float) -> bool:
+        """To these and no others. A notification to ourselves proves that it works: a pooler eats it. Raises as
+        ``ask``."""
+        wanted = frozenset(channels)
+        if self._connection is not None and wanted == self._listening:
+            return True
+        # They begin to count when the transaction ends, so that the proof must come behind it, as any other.
+        words = ["UNLISTEN *", *(f'LISTEN "{channel}"' for channel in sorted(wanted))]
+        words += [f"NOTIFY \"{channel}\", 'proof'" for channel in sorted(wanted)]
+        self._heard.clear()
+        self.ask(";".join(words).encode(), until)
+        proven = wanted <= self._heard
+        self._heard -= wanted
+        self._listening = wanted if proven else frozenset()
+        return proven
+
+    def hears(self, channel: str) -> bool:
+        return self._connection is not None and channel in self._listening
+
+    def wait(self, timeout: float, cancel: int) -> None:
+        """Until a notification came, the connection dropped, or ``cancel`` is readable."""
+        end = self._clock() + timeout
+        connection = self._connection
+        look = select.poll()
+        look.register(cancel, select.POLLIN)
+        if connection is not None:
+            look.register(connection.socket, select.POLLIN)
+        try:
+            while not self._heard:
+                left = end - self._clock()
+                if left <= 0 or any(descriptor == cancel for descriptor, _ in look.poll(left * 1000)):
+                    return
+                if connection is not None:
+                    connection.consume_input()
+                    self._hear(connection)
+        except psycopg.OperationalError:
+            self.close()  # the next statement connects anew, or tells why it cannot
+        finally:
+            self._heard.clear()
+
+    def _hear(self, connection: Connection) -> None:
+        while note := connection.notifies():
+            self._heard.add(note.relname.decode())
+
+    def descriptor(self) -> int:
+        """Readable when something came that nobody asked for, or the connection dropped. Stays the same over new
+        connections."""
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            self._watch()
+        return self._epoll.fileno()
+
+    def _watch(self) -> None:
+        if self._epoll is not None and self._connection is not None:
+            self._epoll.register(self._connection.socket, select.EPOLLIN)
+
+    # -- the connection ----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        self._listening = frozenset()
+        self._heard.clear()
+        self._unanswered = False
+        if connection is not None:
+            connection.finish()  # which takes its socket out of the epoll too
+
+    def close_all(self) -> None:
+        self.close()
+        if self._epoll is not None:
+            self._epoll.close()
+            self._epoll = None
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._connector.connect(self._left)
+            self.session += 1
+            self._watch()
+        return self._connection
+
+    def _left(self) -> float:
+        left = self._until - self._clock()
+        if left <= 0:
+            raise Unavailable(f"{self.address} does not answer")
+        return left
+
+
+def _rows(result: pq.abc.PGresult) -> list[Row]:
+    return [
+        tuple(
+            None if (value := result.get_value(row, column)) is None else value.decode(errors="replace")
+            for column in range(result.nfields)
+        )
+        for row in range(result.ntuples)
+    ]
