@@ -131,6 +131,8 @@ class Backend(Protocol):
     """One engine at one URL. Constructing it contacts nothing."""
 
     safety: ClassVar[Safety]
+    exclusive_until: ClassVar[str]
+    """Until when nobody else is granted the lock, and what ends that early: a clause for people."""
     token_scope: ClassVar[str]
     """One sentence: over what the tokens of a lock grow."""
     fifo: ClassVar[bool]
@@ -149,6 +151,12 @@ class Backend(Protocol):
         """Start the lease's TTL anew if ``grant.owner`` still holds it. Raises LeaseLost, Unavailable, Refused."""
 
     @abstractmethod
+    def alarm(self, grant: Grant) -> int | None:
+        """A descriptor that becomes readable when the engine was told something about the lease since it was last
+        renewed: its key was removed, its session ended. ``renew`` is asked at once then, and decides; it takes the
+        news off the descriptor. None from an engine that is told nothing; another one after any renewal."""
+
+    @abstractmethod
     def release(self, grant: Grant, timeout: float) -> None:
         """Free the lock if ``grant.owner`` still holds it and wake the next waiter; touch nothing otherwise.
         Raises Unavailable, Refused."""
@@ -160,6 +168,11 @@ class Backend(Protocol):
     @abstractmethod
     def locks(self, timeout: float) -> Iterator[LockState]:
         """Every lock the engine has a record of, free ones too, in no particular order."""
+
+    @abstractmethod
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        """What of the server's settings as they are now keeps the engine from its class: a clause each, for people.
+        Raises Unavailable, Refused."""
 
     @abstractmethod
     def places(self, name: str) -> tuple[str, ...]:

@@ -36,6 +36,9 @@ class LocalBackend(Backend):
     """Locks in one directory. Threads of one process may each have a backend of their own for the same directory."""
 
     safety: ClassVar[Safety] = "correctness"
+    exclusive_until: ClassVar[str] = (
+        "the lease ends by CLOCK_BOOTTIME of this host, if the lock's file is left in place"
+    )
     token_scope: ClassVar[str] = (
         "the lock's file; a new file begins at the time in microseconds, so above a removed one unless the clock was"
         " set back"
@@ -126,6 +129,9 @@ class LocalBackend(Backend):
             raise LeaseLost(f"{self._path(grant.name)} was removed or replaced") from None
         return Grant(grant.name, grant.owner, grant.token, record.ttl, valid_from)
 
+    def alarm(self, grant: Grant) -> int | None:
+        return None
+
     def release(self, grant: Grant, timeout: float) -> None:
         try:
             database = self._held(grant, timeout)
@@ -211,6 +217,9 @@ class LocalBackend(Backend):
             expires_in=record.ttl - age if held else None,
             waiters=tuple(client for ticket, client in queue.items() if lives[ticket]),
         )
+
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        return ()
 
     def places(self, name: str) -> tuple[str, ...]:
         return (str(self._path(name)),)

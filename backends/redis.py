@@ -31,6 +31,10 @@ _BATCH = 200
 
 class RedisBackend(Backend):
     safety: ClassVar[Safety] = "efficiency"
+    exclusive_until: ClassVar[str] = (
+        "the lease ends by the server's clock, as long as the server keeps its data: a failover, a restart without the"
+        " data, an eviction or FLUSHALL can grant twice"
+    )
     token_scope: ClassVar[str] = (
         "the server, also emptied or restarted without its data unless its clock was set back; a failover can grant"
         " a lock twice, the later grant with the greater token if the clocks of the servers agree"
@@ -90,6 +94,9 @@ class RedisBackend(Backend):
             raise LeaseLost("it went to somebody else")
         return grant._replace(valid_from=self.link.sent_at)
 
+    def alarm(self, grant: Grant) -> int | None:
+        return None
+
     def release(self, grant: Grant, timeout: float) -> None:
         self.leave(grant.name, grant.owner, timeout)
 
@@ -131,6 +138,9 @@ class RedisBackend(Backend):
                     yield found
         if problem is not None:
             raise problem
+
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        return ()  # for an efficiency lock any Redis will do
 
     def places(self, name: str) -> tuple[str, ...]:
         return self.keys(name)

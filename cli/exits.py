@@ -31,7 +31,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("70", "internal error (one line; traceback with -vv)"),
     ("75", "busy: not had with -n or within --wait (changed with -E)"),
     ("76", "lease lost: COMMAND was stopped because the lease could not be kept"),
-    ("77", "refused: login, permission"),
+    ("77", "refused: login, permission, or the class asked for"),
     ("78", "configuration error"),
     ("126", "COMMAND not executable"),
     ("127", "COMMAND not found"),

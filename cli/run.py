@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from distlock.backend_url import chosen_backend
+from distlock.backend_url import chosen_backend, is_named
 from distlock.backends import scheme_of
-from distlock.backends.base import Busy
+from distlock.backends.base import Busy, Safety
 from distlock.deadline import SHORTEST_TTL, default_grace, longest_grace
 from distlock.durations import format_duration, parse_duration
 from distlock.environment import inherited
@@ -19,6 +19,7 @@ from distlock.errors import NestedRun, UsageError
 from distlock.names import parse_name
 from distlock.notices import say
 from distlock.quoting import quoted
+from distlock.requirement import CLASSES, refuse_embedded_default
 from distlock.supervise.command import Command, find_command
 from distlock.supervise.launch import supervise
 from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
@@ -53,6 +54,14 @@ def run(
     backend: Annotated[
         str | None,
         typer.Option("-b", "--backend", metavar="URL", help="Where the lock lives; else DISTLOCK_BACKEND, else local:"),
+    ] = None,
+    require: Annotated[
+        str | None,
+        typer.Option(
+            "--require",
+            metavar="efficiency|correctness",
+            help="Refuse a backend of a lower class: correctness if a double run corrupts.",
+        ),
     ] = None,
     kill_after: Annotated[
         str | None,
@@ -110,12 +119,16 @@ def run(
     explain = waiting != 0 or verbosity >= 1 or (verbosity == 0 and os.isatty(2))
     url = chosen_backend(backend)
     scheme_of(url)
+    required = _safety(require)
+    if required == "correctness" and not is_named(backend):
+        refuse_embedded_default()
     plan = Plan(
         name=lock,
         owner=os.urandom(16).hex(),
         command=words,
         caller_environment=environment,
         backend=url,
+        require=required,
         ttl=lease,
         wait=waiting,
         explain_conflict=explain,
@@ -199,6 +212,13 @@ def _signal(text: str) -> signal.Signals:
     found = known.get(name) or next((n for n in known.values() if text == str(int(n))), None)
     if found is None or found in (signal.SIGSTOP, signal.SIGCONT, signal.SIGCHLD):
         raise UsageError(f"--kill-signal: {quoted(text)} is no signal that stops a process; TERM, INT, HUP, … do")
+    return found
+
+
+def _safety(text: str | None) -> Safety | None:
+    found = next((known for known in CLASSES if known == text), None)
+    if text is not None and found is None:
+        raise UsageError(f"--require: {quoted(text)} is none of {', '.join(CLASSES)}")
     return found
 
 

@@ -6,7 +6,7 @@ _distlock()
     COMPREPLY=()
     local flags='-n --nonblock --nb -v --verbose -q --quiet -x -e --exclusive -o --close -h --help'
     local valued='--ttl -w --wait --timeout -E --conflict-exit-code -b --backend -k --kill-after --kill-signal
-        --jitter --label --descendants'
+        --jitter --label --descendants --require'
     local signals='TERM INT HUP QUIT USR1 USR2 KILL'
 
     # bash splits at ':' and '=' too (COMP_WORDBREAKS), so that redis://h is three words. Put together again what has
@@ -75,6 +75,7 @@ _distlock()
         current=${current#*=}
     fi
     case $option in
+        --require) COMPREPLY=($(compgen -W 'efficiency correctness' -- "$current")) ;;
         --descendants) COMPREPLY=($(compgen -W 'leave kill wait' -- "$current")) ;;
         --kill-signal) COMPREPLY=($(compgen -W "$signals" -- "${current^^}")) ;;
         -b | --backend)

@@ -17,7 +17,7 @@ function __distlock_part
         if test $options = yes; and string match -qr -- '^-.' $word
             if test "$word" = --
                 set options no
-            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants)$' $word
+            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants|require)$' $word
                 set -e words[1]
             end
         else
@@ -58,6 +58,7 @@ complete -c distlock -n '__distlock_in options' -s k -l kill-after -x -d 'Grace 
 complete -c distlock -n '__distlock_in options' -l kill-signal -x -a 'TERM INT HUP QUIT USR1 USR2 KILL' -d 'The stop signal'
 complete -c distlock -n '__distlock_in options' -l jitter -x -d 'Wait a random time up to that long first'
 complete -c distlock -n '__distlock_in options' -l label -x -d 'Text shown to operators'
+complete -c distlock -n '__distlock_in options' -l require -x -a 'efficiency correctness' -d 'Refuse a backend of a lower class'
 complete -c distlock -n '__distlock_in options' -l descendants -x -a 'leave kill wait' -d 'What a finished command left running'
 complete -c distlock -n '__distlock_in options' -s v -l verbose -d 'Say more'
 complete -c distlock -n '__distlock_in options' -s q -l quiet -d 'Say less'

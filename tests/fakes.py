@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Iterator
-from typing import Self, final
+from typing import ClassVar, Self, final
 
-from distlock.backends.base import Backend, Client, Environment, Grant, LockState, Request, Ticket
+from distlock.backends.base import Backend, Client, Environment, Grant, LockState, Request, Safety, Ticket
 from distlock.errors import Cancelled
 
 
@@ -58,7 +58,8 @@ def a_grant(valid_from: float, ttl: float = 30.0) -> Grant:
 class ScriptedBackend(Backend):
     """One lock, free at first. Tests set the attributes, at once or by ``clock.at``."""
 
-    safety = "efficiency"
+    safety: ClassVar[Safety] = "efficiency"
+    exclusive_until = "the test says otherwise"
     token_scope = "one test"
     fifo = False
 
@@ -72,6 +73,8 @@ class ScriptedBackend(Backend):
         self.inspect_failure: BaseException | None = None
         self.nudged = False
         self.on_renew: Callable[[Grant, float], Grant] = lambda grant, _: grant._replace(valid_from=clock())
+        self.alarm_descriptor: int | None = None
+        self.faults: tuple[str, ...] = ()
         self.log: list[tuple[float, str]] = []
         """Each request, with its instant."""
         self.tickets: list[ScriptedTicket] = []
@@ -109,6 +112,14 @@ class ScriptedBackend(Backend):
     def renew(self, grant: Grant, timeout: float) -> Grant:
         self.note("renew")
         return self.on_renew(grant, timeout)
+
+    def alarm(self, grant: Grant) -> int | None:
+        return self.alarm_descriptor
+
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        assert timeout > 0
+        self.note("shortcomings")
+        return self.faults
 
     def release(self, grant: Grant, timeout: float) -> None:
         raise AssertionError(f"nobody releases {grant} here, within {timeout} s or not")

@@ -20,6 +20,7 @@ from distlock.cli.main import main
 @final
 class FaultyBackend(Backend):
     safety: ClassVar[Safety] = "efficiency"
+    exclusive_until: ClassVar[str] = "as local"
     token_scope: ClassVar[str] = "as local"
     fifo: ClassVar[bool] = True
 
@@ -47,6 +48,12 @@ class FaultyBackend(Backend):
 
     def enqueue(self, request: Request) -> Ticket:
         return self._inner.enqueue(request)
+
+    def alarm(self, grant: Grant) -> int | None:
+        return self._inner.alarm(grant)
+
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        return self._inner.shortcomings(timeout)
 
     def release(self, grant: Grant, timeout: float) -> None:
         self._inner.release(grant, timeout)

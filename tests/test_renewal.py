@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -377,4 +379,65 @@ def test_stopping_tells_that_a_request_is_still_under_way() -> None:
     assert told.renewal.stop(20)
     assert told.renewal.grant.valid_from == 1010.0
     assert told.backend.times("renew") == [1010.0]
+    assert told.lost == []
+
+
+# -- the alarm -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alarm() -> Iterator[int]:
+    descriptor = os.eventfd(0)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_an_alarm_has_the_lease_renewed_at_once(alarm: int) -> None:
+    told = Told()
+    told.backend.alarm_descriptor = alarm
+    told.backend.failure = LeaseLost("its key was removed")
+    told.renewal.start()
+    assert not told.told.wait(0.05)
+    os.eventfd_write(alarm, 1)
+    assert told.told.wait(20)
+    assert told.lost == ["its key was removed"]
+    assert told.backend.times("renew") == [1000.0]
+
+
+def test_an_alarm_alone_ends_no_lease(alarm: int) -> None:
+    told = Told()
+    told.backend.alarm_descriptor = alarm
+    renewed = threading.Event()
+
+    def renew(grant: Grant, _: float) -> Grant:
+        os.eventfd_read(alarm)
+        renewed.set()
+        return grant._replace(valid_from=told.clock())
+
+    told.backend.on_renew = renew
+    told.renewal.start()
+    os.eventfd_write(alarm, 1)
+    assert renewed.wait(20)
+    assert told.renewal.stop(20)
+    assert told.lost == []
+    assert told.backend.times("renew") == [1000.0]
+
+
+def test_an_alarm_that_goes_on_does_not_flood_the_server(alarm: int) -> None:
+    told = Told()
+    told.backend.alarm_descriptor = alarm  # nobody takes the news off it
+    os.eventfd_write(alarm, 1)
+    requests = threading.Semaphore(0)
+
+    def renew(grant: Grant, _: float) -> Grant:
+        requests.release()
+        return grant._replace(valid_from=told.clock())
+
+    told.backend.on_renew = renew
+    told.renewal.start()
+    assert requests.acquire(timeout=20)
+    assert not requests.acquire(timeout=0.3)
+    told.clock.now += 1.6  # a twentieth of the TTL later it is heard again
+    assert requests.acquire(timeout=20)
+    assert told.renewal.stop(20)
     assert told.lost == []

@@ -51,6 +51,7 @@ class World:
         jitter: float = 0.0,
         outer: tuple[str, ...] = (),
         *,
+        qualify: Callable[[], None] | None = None,
         explain: bool = True,
         on_waiting: Callable[[LockState], None] | None = None,
     ) -> Grant:
@@ -64,6 +65,7 @@ class World:
             Waiting(wait, jitter, outer),
             self.cancel,
             self.clock,
+            qualify=qualify,
             explain=explain,
             on_waiting=on_waiting,
             pause=remembered,
@@ -430,3 +432,32 @@ def test_a_waiter_that_needs_not_know_the_holder_does_not_ask(world: World) -> N
     world.at(4.0, world.backend.free)
     world.acquire(None)
     assert world.times("inspect") == []
+
+
+# -- a backend that will not do ------------------------------------------------------------------------------------
+
+
+def test_a_backend_that_will_not_do_is_not_asked_for_the_lock(world: World) -> None:
+    def qualify() -> None:
+        raise Refused("it forgets")
+
+    with pytest.raises(Refused, match="it forgets"):
+        world.acquire(None, qualify=qualify)
+    assert world.backend.log == []
+
+
+def test_one_that_cannot_say_is_asked_again_and_one_that_said_it_is_not(world: World) -> None:
+    asked: list[float] = []
+
+    def qualify() -> None:
+        asked.append(world.passed)
+        if len(asked) < 3:
+            raise DOWN
+
+    world.backend.hold(a_client("another"))
+    world.at(4.0, lambda: world.backend.fail(DOWN))
+    world.at(5.0, lambda: world.backend.fail(None))
+    world.at(5.0, world.backend.free)
+    world.acquire(None, qualify=qualify)
+    assert len(asked) == 3
+    assert len(world.backend.tickets) == 2

@@ -14,6 +14,11 @@ def chosen_backend(option: str | None) -> str:
     return os.environ.get("DISTLOCK_BACKEND") or EMBEDDED
 
 
+def is_named(option: str | None) -> bool:
+    """Whether somebody chose it, rather than nobody."""
+    return option is not None or bool(os.environ.get("DISTLOCK_BACKEND"))
+
+
 def password() -> str | None:
     """DISTLOCK_PASSWORD (empty is unset), for a URL without a password: it is not seen in a process list."""
     return os.environ.get("DISTLOCK_PASSWORD") or None

@@ -3,11 +3,17 @@
 A failure is tried again until the soft deadline, since a blip shorter than the lease must not end a job. "Not the
 owner" is final at once. An exception that nobody foresaw counts as lost: a renewal that died in silence would let the
 lease run out under a running child.
+
+An engine that is told about a lease (a watch, a session's end) has an alarm. It is no more than a reason to renew at
+once: what the lease is worth, only a renewal says.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import random
+import select
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -40,6 +46,10 @@ class Schedule:
         self.failures += 1
         self.next_try = now + self.grant.ttl / 20 * (0.5 + 0.5 * self._chance())
 
+    def hurry(self, now: float) -> None:
+        """Renew now, if it was to be later."""
+        self.next_try = min(self.next_try, now)
+
     def timeout(self, now: float) -> float:
         """What a request sent now may take: until soft, and no longer than the time between two renewals."""
         return max(0.1, min(self.soft - now, self.grant.ttl / 3))
@@ -65,7 +75,9 @@ class Renewal:
         self._on_renewed = on_renewed
         self._on_lost = on_lost
         self._on_trouble = on_trouble
-        self._stop = threading.Event()
+        self._stopped = False
+        self._woken = -1  # readable once nothing is to be renewed any more
+        self._deaf_until = 0.0
         self._requests = threading.Lock()  # held while one may be under way
         self._last_trouble = "no renewal was answered"
         self.lost = False
@@ -75,12 +87,14 @@ class Renewal:
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
 
     def start(self) -> None:
+        self._woken = os.eventfd(0, os.EFD_CLOEXEC)  # open as long as the process: the thread may outlive us
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
         """No request is sent after this. False if one is still under way after ``timeout`` seconds. The thread itself
         may end a little later: who hands a lock over does not wait for that."""
-        self._stop.set()
+        self._stopped = True
+        os.eventfd_write(self._woken, 1)
         quiet = self._requests.acquire(timeout=timeout)
         if quiet:
             self._requests.release()
@@ -99,13 +113,26 @@ class Renewal:
         try:
             while True:
                 with self._requests:
-                    if self._stop.is_set():
+                    if self._stopped:
                         return
                     pause = self.step()
-                if pause is None or self._stop.wait(pause):
+                    alarm = self._backend.alarm(self.grant)
+                if pause is None:
                     return
+                self._wait(pause, alarm)
         except BaseException as error:  # noqa: BLE001 - a thread that died of anything at all has lost the lease
             self._lose(f"the renewal failed inside: {type(error).__name__}: {error}")
+
+    def _wait(self, seconds: float, alarm: int | None) -> None:
+        """An alarm that goes on after a renewal is heard no more often than a failed renewal is tried again."""
+        look = select.poll()
+        look.register(self._woken, select.POLLIN)
+        if alarm is not None and self._clock() >= self._deaf_until:
+            look.register(alarm, select.POLLIN)
+        if any(descriptor == alarm for descriptor, _ in look.poll(math.ceil(seconds * 1000))):
+            now = self._clock()
+            self._deaf_until = now + self.grant.ttl / 20
+            self._schedule.hurry(now)
 
     def step(self) -> float | None:
         """One look at the clock and at most one request: seconds until the next, None when nothing is left to try."""

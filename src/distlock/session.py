@@ -37,7 +37,8 @@ def pause(seconds: float, cancel: int) -> None:
 
 class Acquisition:
     """One attempt to get one lock. ``on_waiting`` is called once, when the first try was in vain; ``explain`` asks
-    for the holder, to name it in the error of a conflict."""
+    for the holder, to name it in the error of a conflict; ``qualify`` says no to a backend that will not do, before it
+    is asked for the lock."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Acquisition:
         cancel: int,
         clock: Callable[[], float],
         *,
+        qualify: Callable[[], None] | None = None,
         explain: bool = True,
         on_waiting: Callable[[LockState], None] | None = None,
         pause: Callable[[float, int], None] = pause,
@@ -56,6 +58,7 @@ class Acquisition:
         self._waiting = waiting
         self._cancel = cancel
         self._clock = clock
+        self._qualify = qualify
         self._explain = explain
         self._on_waiting = on_waiting
         self._pause = pause
@@ -81,6 +84,9 @@ class Acquisition:
             step = min(2 * step, _LONGEST_PAUSE)
 
     def _queue(self, until: float) -> Grant:
+        if self._qualify:
+            self._qualify()
+            self._qualify = None
         with self._backend.enqueue(self._request) as ticket:
             grant = ticket.poll()
             self._answered = True

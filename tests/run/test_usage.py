@@ -144,6 +144,7 @@ def test_kill_signals(lab: Lab, value: str) -> None:
 
 def test_a_policy_that_is_none(lab: Lab) -> None:
     assert "'forget'" in refused(lab, "--descendants", "forget", *NAMED)
+    assert "'safe'" in refused(lab, "--require", "safe", *NAMED)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import signal
 from typing import Literal, NamedTuple
 
+from ..backends.base import Safety
 from .command import Command
 
 Descendants = Literal["leave", "kill", "wait"]
@@ -15,6 +16,7 @@ class Plan(NamedTuple):
     command: Command
     caller_environment: dict[bytes, bytes]
     backend: str
+    require: Safety | None
     ttl: float
     wait: float | None
     explain_conflict: bool

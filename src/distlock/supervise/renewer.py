@@ -36,6 +36,7 @@ from ..errors import Cancelled
 from ..leasefile import KeptLeaseFile
 from ..notices import cannot_kill, say_if_ready
 from ..renewal import Renewal, Schedule
+from ..requirement import check_class
 from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
 from . import tree
@@ -50,6 +51,7 @@ _SNAPSHOT_EVERY = 0.5
 _LATER_THAN_SUPERVISOR = 0.03
 _RELEASE = 3.0
 """Seconds for giving the lease back: the supervisor waits for little more."""
+_REQUEST = 3.0
 _STUBBORN_AFTER = 1.0
 
 
@@ -155,6 +157,10 @@ class _Renewer:
         on_waiting: Callable[[LockState], None] | None = None
         if plan.verbosity >= 1:
             on_waiting = lambda state: self._note(1, f"waiting: {describe(state)}")  # noqa: E731
+        required = plan.require
+        qualify: Callable[[], None] | None = None
+        if required:
+            qualify = lambda: check_class(backend, masked(plan.backend), required, _REQUEST)  # noqa: E731
         request = Request(plan.name, plan.ttl, client)
         return Acquisition(
             backend,
@@ -162,6 +168,7 @@ class _Renewer:
             waiting,
             self._channel.reading,
             boottime,
+            qualify=qualify,
             explain=plan.explain_conflict,
             on_waiting=on_waiting,
         ).run()
