@@ -15,6 +15,9 @@ SCHEMES: dict[str, str] = {
     "redis": "distlock.backends.redis:RedisBackend",
     "rediss": "distlock.backends.redis:RedisBackend",
     "redis+unix": "distlock.backends.redis:RedisBackend",
+    "postgresql": "distlock.backends.postgres:PostgresBackend",
+    "postgres": "distlock.backends.postgres:PostgresBackend",
+    "postgresql+advisory": "distlock.backends.postgres_advisory:AdvisoryBackend",
 }
 
 

@@ -26,7 +26,7 @@
 -- so either order is right; the release takes care that it is woken.
 
 WITH record AS MATERIALIZED (
-    SELECT token, owner, expires_at, channel, backend FROM public.distlock_lock WHERE name = {name} FOR UPDATE
+    SELECT token, owner, ttl, expires_at, channel, backend FROM public.distlock_lock WHERE name = {name} FOR UPDATE
 ),
 -- The clock is read when the record is ours, which may be long after the statement began.
 instant AS MATERIALIZED (
@@ -37,6 +37,7 @@ seen AS MATERIALIZED (
         now,
         (extract(epoch FROM now) * 1000000)::bigint AS microseconds,
         record.token, record.expires_at, record.backend,
+        record.expires_at - record.ttl * interval '1 second' AS renewed_at,
         (SELECT max(version) FROM public.distlock_layout) AS version,
         CASE WHEN record.owner <> {owner} THEN record.channel END AS displaced,
         coalesce(record.owner = {owner} AND record.expires_at > now, false) AS mine,

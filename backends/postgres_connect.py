@@ -10,6 +10,7 @@ import os
 import random
 import select
 import socket
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
@@ -120,7 +121,7 @@ class Connector:
             raise of_login(str(error), self.address, needs_password=False) from error
         done = False
         try:
-            status = _Poll.WRITING
+            status: int = _Poll.WRITING
             while connection.status != pq.ConnStatus.BAD and status not in (_Poll.OK, _Poll.FAILED):
                 look = select.poll()
                 look.register(connection.socket, select.POLLOUT if status == _Poll.WRITING else select.POLLIN)
@@ -143,13 +144,10 @@ class _Countdown:
     """CLOCK_MONOTONIC stands still in suspend: the caller's own deadline is on top of this one."""
 
     def __init__(self, seconds: float) -> None:
-        import time
-
-        self._clock = time.monotonic
-        self._end = self._clock() + seconds
+        self._end = time.monotonic() + seconds
 
     def milliseconds(self) -> float:
-        return max(0.0, self._end - self._clock()) * 1000
+        return max(0.0, self._end - time.monotonic()) * 1000
 
 
 def _addresses(host: Host) -> list[str]:

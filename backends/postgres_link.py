@@ -19,7 +19,7 @@ from .postgres_connect import Connection, Connector
 from .postgres_errors import AGAIN, MISSING, Dropped, MissingTables, of_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from .postgres_url import Server
 
@@ -39,7 +39,6 @@ class Link:
         self._unanswered = False
         self._listening: frozenset[str] = frozenset()
         self._heard: set[str] = set()
-        self._epoll: select.epoll | None = None
         self.sent_at = 0.0
         """Just before the last statement that was answered was sent."""
         self.session = 0
@@ -153,19 +152,17 @@ class Link:
 
     # -- notifications -----------------------------------------------------------------------------------------------
 
-    def listen(self, channels: Iterable[str], until: float) -> bool:
-        """To these and no others. A notification to ourselves proves that it works: a pooler eats it. Raises as
-        ``ask``."""
+    def listen(self, channels: Sequence[str], until: float) -> bool:
+        """To these and no others. A notification to ourselves, on the first, proves that it works: a pooler eats it.
+        Raises as ``ask``."""
         wanted = frozenset(channels)
         if self._connection is not None and wanted == self._listening:
             return True
-        # They begin to count when the transaction ends, so that the proof must come behind it, as any other.
-        words = ["UNLISTEN *", *(f'LISTEN "{channel}"' for channel in sorted(wanted))]
-        words += [f"NOTIFY \"{channel}\", 'proof'" for channel in sorted(wanted)]
+        words = ["UNLISTEN *", *(f'LISTEN "{channel}"' for channel in channels), f'NOTIFY "{channels[0]}"']
         self._heard.clear()
         self.ask(";".join(words).encode(), until)
-        proven = wanted <= self._heard
-        self._heard -= wanted
+        proven = channels[0] in self._heard
+        self._heard.discard(channels[0])
         self._listening = wanted if proven else frozenset()
         return proven
 
@@ -197,17 +194,10 @@ class Link:
         while note := connection.notifies():
             self._heard.add(note.relname.decode())
 
-    def descriptor(self) -> int:
-        """Readable when something came that nobody asked for, or the connection dropped. Stays the same over new
-        connections."""
-        if self._epoll is None:
-            self._epoll = select.epoll()
-            self._watch()
-        return self._epoll.fileno()
-
-    def _watch(self) -> None:
-        if self._epoll is not None and self._connection is not None:
-            self._epoll.register(self._connection.socket, select.EPOLLIN)
+    @property
+    def descriptor(self) -> int | None:
+        """Readable when something came that nobody asked for, or the connection dropped."""
+        return None if self._connection is None else self._connection.socket
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
@@ -217,19 +207,12 @@ class Link:
         self._heard.clear()
         self._unanswered = False
         if connection is not None:
-            connection.finish()  # which takes its socket out of the epoll too
-
-    def close_all(self) -> None:
-        self.close()
-        if self._epoll is not None:
-            self._epoll.close()
-            self._epoll = None
+            connection.finish()
 
     def _connected(self) -> Connection:
         if self._connection is None:
             self._connection = self._connector.connect(self._left)
             self.session += 1
-            self._watch()
         return self._connection
 
     def _left(self) -> float:

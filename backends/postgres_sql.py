@@ -26,15 +26,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 
 
 @cache
-def _template(name: str) -> str:
-    """``postgres_NAME.sql`` without its comments."""
-    lines = (Path(__file__).parent / f"postgres_{name}.sql").read_text().splitlines()
+def _template(file: str) -> str:
+    """``postgres_FILE.sql`` without its comments."""
+    lines = (Path(__file__).parent / f"postgres_{file}.sql").read_text().splitlines()
     return "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))
 
 
-def statement(name: str, **values: str) -> bytes:
+def statement(file: str, /, **values: str) -> bytes:
     """Values are SQL: made by the functions below, or by hand."""
-    return _template(name).format(living=_LIVING, layout=LAYOUT, stale_after=STALE_AFTER, **values).encode()
+    return _template(file).format(living=_LIVING, layout=LAYOUT, stale_after=STALE_AFTER, **values).encode()
 
 
 def text(value: str) -> str:

@@ -1,0 +1,244 @@
+"""Locks in tables of one PostgreSQL: ``postgresql://``, ``postgres://``, whatever libpq takes there.
+
+Each step is one statement in a transaction of its own, so nothing belongs to a session and any pooler will do; the
+server's clock decides. On a direct connection waiters are woken by NOTIFY; behind a pooler they look by themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from . import postgres_sql as sql
+from .base import Backend, Grant, LeaseLost, LockState, Refused, Safety, Unavailable
+from .postgres_errors import MissingTables
+from .postgres_link import Link
+from .postgres_record import states
+from .postgres_setup import make_tables, privileges_missing, shortcomings
+from .postgres_ticket import PostgresTicket
+from .postgres_url import parse
+from .redis_record import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .base import Environment, Request
+    from .postgres_link import Row
+    from .postgres_url import Server
+
+_PAGE = 500
+LOST = {
+    "gone": "it ran out before it was renewed, or its row was changed",
+    "taken": "it went to somebody else",
+    "foreign": "its advisory lock went to somebody else",
+}
+
+
+class PostgresBackend(Backend):
+    safety: ClassVar[Safety] = "correctness"
+    exclusive_until: ClassVar[str] = (
+        "the lease ends by the server's clock, unless that clock is set, or the server fails over to a standby that is"
+        " behind"
+    )
+    token_scope: ClassVar[str] = (
+        "the database; a failover to a standby that is behind, or tables made anew, give greater ones too unless the"
+        " clock went back"
+    )
+    fifo: ClassVar[bool] = True
+
+    def __init__(self, server: Server, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.link = Link(server, clock)
+        self._server_ahead: float | None = None  # µs of the server's wall clock at zero of ours, at most
+
+    @classmethod
+    def from_url(cls, url: str, environment: Environment) -> Self:
+        return cls(parse(url).with_password(environment.password), environment.clock)
+
+    # -- the queue and the grant -------------------------------------------------------------------------------------
+
+    def enqueue(self, request: Request) -> PostgresTicket:
+        return PostgresTicket(self, request)
+
+    def attempt(self, request: Request, place: str, timeout: float) -> Row:
+        """One run of postgres_acquire.sql, within ``timeout`` of now."""
+        until = self.clock() + timeout
+        self.link.connect(until)
+        client = request.client
+        not_after = 0.0 if self._server_ahead is None else self._server_ahead + until * 1e6
+        (row,) = self.ask(
+            lambda: sql.statement(
+                "acquire",
+                name=sql.name_bytes(request.name),
+                owner=sql.text(client.owner),
+                ttl=sql.number(request.ttl),
+                holding=sql.text(encode(client._replace(since=time.time()), request.ttl)),
+                waiting=sql.text(encode(client, request.ttl)),
+                channel=sql.text(sql.channel("wake", client.owner)),
+                pid=str(self.link.pid),
+                place=place,
+                timeout=sql.number(timeout),
+                not_after=f"{not_after:.0f}",
+                **self.beside(request.name, client.owner),
+            ),
+            until,
+            make=True,
+        )
+        kind, server_time, pid, *_ = row
+        if kind == "layout":
+            raise self.unknown_layout(row[4])
+        if kind == "missing":
+            self.ask(lambda: sql.statement("record", name=sql.name_bytes(request.name)), until)
+        self._server_ahead = int(server_time or 0) - self.clock() * 1e6
+        self.answered_by(int(pid or 0), request)
+        return row
+
+    def beside(self, name: str, owner: str) -> dict[str, str]:
+        """What a grant takes beside the row."""
+        return {"gate": "true", "evict": "NULL", "session": "NULL::integer", "key": "NULL"}
+
+    def answered_by(self, pid: int, request: Request) -> None:
+        """Told the session that answered a try."""
+        self.is_direct = pid == self.link.pid
+
+    is_direct = False
+    """Whether the session that answers is the one we logged in to. A pooler hands out a pid of its own making."""
+
+    def granted(self, request: Request, token: str) -> Grant:
+        return Grant(request.name, request.client.owner, int(token), request.ttl, self.link.sent_at)
+
+    # -- the lease ---------------------------------------------------------------------------------------------------
+
+    def renew(self, grant: Grant, timeout: float) -> Grant:
+        until = self.clock() + timeout
+        try:
+            (row,) = self.ask(lambda: self.renewal(grant, "true", "NULL::integer"), until)
+        except MissingTables:
+            raise LeaseLost("its table was removed") from None
+        renewed = self.judged(grant, row)
+        self._listen(grant, until)
+        return renewed
+
+    @staticmethod
+    def renewal(grant: Grant, gate: str, session: str) -> bytes:
+        return sql.statement(
+            "renew",
+            name=sql.name_bytes(grant.name),
+            owner=sql.text(grant.owner),
+            ttl=sql.number(grant.ttl),
+            gate=gate,
+            session=session,
+        )
+
+    def judged(self, grant: Grant, row: Row) -> Grant:
+        kind, pid, layout, *_ = row
+        if kind == "layout":
+            raise self.unknown_layout(layout)
+        if kind != "renewed":
+            raise LeaseLost(LOST[kind or "gone"])
+        self.is_direct = int(pid or 0) == self.link.pid
+        return grant._replace(valid_from=self.link.sent_at)
+
+    def _listen(self, grant: Grant, until: float) -> None:
+        """For the news that somebody else was granted the lock. Without it the next renewal tells."""
+        channel = sql.channel("wake", grant.owner)
+        if self.is_direct and not self.link.hears(channel):
+            try:
+                self.link.listen([channel], until)
+            except (Unavailable, Refused):
+                pass
+
+    def alarm(self, grant: Grant) -> int | None:
+        return self.link.descriptor
+
+    def release(self, grant: Grant, timeout: float) -> None:
+        self.leave(grant.name, grant.owner, timeout)
+
+    def leave(self, name: str, owner: str, timeout: float, unlock: str = "true") -> None:
+        try:
+            (row,) = self.ask(
+                lambda: sql.statement(
+                    "leave",
+                    name=sql.name_bytes(name),
+                    owner=sql.text(owner),
+                    everyone=sql.text(sql.channel("free", name)),
+                    unlock=unlock,
+                ),
+                self.clock() + timeout,
+            )
+        except MissingTables:
+            return  # and with them what we had
+        if row[0] != str(sql.LAYOUT):
+            raise self.unknown_layout(row[0])
+
+    # -- for people --------------------------------------------------------------------------------------------------
+
+    def inspect(self, name: str, timeout: float) -> LockState:
+        rows = self._look(f"name = {sql.name_bytes(name)}", self.foreign(name), timeout)
+        return states(rows, name)[0] if rows else LockState(name, False, None, None, None, None, ())
+
+    def locks(self, timeout: float) -> Iterator[LockState]:
+        after = "''"
+        while True:
+            page = f"SELECT name FROM public.distlock_lock WHERE name > {after} ORDER BY name LIMIT {_PAGE}"
+            found = [
+                state for state in states(self._look(f"name IN ({page})", self.foreign(None), timeout)) if state.name
+            ]
+            yield from (state for state in found if state.held or state.waiters or state.token is not None)
+            if len(found) < _PAGE:
+                return
+            after = sql.name_bytes(found[-1].name)
+
+    def foreign(self, name: str | None) -> str:
+        """Whether somebody unknown holds the lock of this name, or of the row: an SQL expression."""
+        return "false"
+
+    def _look(self, which: str, foreign: str, timeout: float) -> list[Row]:
+        try:
+            rows = self.ask(
+                lambda: sql.statement("inspect", which=which, foreign=foreign),
+                self.clock() + timeout,
+            )
+        except MissingTables:
+            return []
+        if rows[0][0] != str(sql.LAYOUT):
+            raise self.unknown_layout(rows[0][0])
+        return rows
+
+    def places(self, name: str) -> tuple[str, ...]:
+        row = f"name = '\\x{name.encode().hex()}'"
+        return (f"public.distlock_lock: {row}", f"public.distlock_waiter: {row}")
+
+    # -- the server --------------------------------------------------------------------------------------------------
+
+    def prepare(self, timeout: float) -> tuple[str, ...]:
+        until = self.clock() + timeout
+        make_tables(self.link, until)
+        missing = privileges_missing(self.link, until)
+        if missing:
+            raise Refused(f"{self.link.address}: this role may not {', '.join(missing)}: GRANT it by the tables' owner")
+        return (f"tables public.distlock_* at {self.link.address}, which this role may use",)
+
+    def shortcomings(self, timeout: float) -> tuple[str, ...]:
+        return shortcomings(self.link, self.clock() + timeout)
+
+    def ask(self, statement: Callable[[], bytes], until: float, *, make: bool = False) -> list[Row]:
+        """``make`` what is not there yet, once."""
+        try:
+            return self.link.ask(statement(), until)
+        except MissingTables:
+            if not make:
+                raise
+        make_tables(self.link, until)
+        try:
+            return self.link.ask(statement(), until)
+        except MissingTables as error:
+            raise Unavailable(f"{self.link.address}: {error}", permanent=True) from error
+
+    def unknown_layout(self, version: str | None) -> Unavailable:
+        what = "no version" if version is None else f"version {version}"
+        message = f"{self.link.address}: the tables distlock_* have {what} of a layout that this program does not know"
+        return Unavailable(message, permanent=True)
+
+    def close(self) -> None:
+        self.link.close()

@@ -1,0 +1,146 @@
+"""Advisory locks of PostgreSQL that foreign clients respect: ``postgresql+advisory://``.
+
+The lock is ``pg_advisory_lock(KEY)`` in our session. PostgreSQL gives it on the moment the session ends, whatever the
+holder is doing then: so the row of a lease is kept as well, and whoever of us gets the advisory lock waits out a lease
+that was not released. Only a foreign client comes in that early, and the holder, who hears of the end of its session,
+ends its command at once. Hence the class efficiency.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, ClassVar
+
+from .base import ConfigurationError, Grant, LeaseLost, Request, Safety
+from .postgres import PostgresBackend
+from .postgres_errors import Dropped, MissingTables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .postgres_url import Server
+
+_SOON = 0.02
+"""Seconds in which a session that is shown out is gone."""
+
+
+def advisory_key(name: str) -> int:
+    """The same on every host: the first 8 bytes of blake2b over the name, as a signed number."""
+    return int.from_bytes(hashlib.blake2b(name.encode()).digest()[:8], "big", signed=True)
+
+
+def _is_locked(key: str, but: str) -> str:
+    """Whether a session other than that of the pid ``but`` has the advisory lock."""
+    return f"""EXISTS (
+        SELECT FROM pg_locks AS l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+            AND l.classid::bigint = (({key}) >> 32 & 4294967295) AND l.objid::bigint = (({key}) & 4294967295)
+            AND l.pid IS DISTINCT FROM {but}
+    )"""
+
+
+class AdvisoryBackend(PostgresBackend):
+    safety: ClassVar[Safety] = "efficiency"
+    exclusive_until: ClassVar[str] = (
+        "the lease ends by the server's clock; towards foreign clients until the session ends, which can be before the"
+        " command is stopped"
+    )
+
+    def __init__(self, server: Server, clock: Callable[[], float]) -> None:
+        super().__init__(server, clock)
+        self._session = 0
+        self._locked: dict[str, str] = {}  # name -> owner, of the advisory locks that our session has
+        self._dropped: set[str] = set()  # owners whose session has ended
+
+    # -- the grant ---------------------------------------------------------------------------------------------------
+
+    def beside(self, name: str, owner: str) -> dict[str, str]:
+        self._look_at_session()
+        key = str(advisory_key(name))
+        # The holder's session may outlive its lease: the process is frozen, or its host has vanished. A lease that ran
+        # out entitles to it. Only a session of the same role can be ended, and none that has got its pid since.
+        evict = f"""(
+            SELECT CASE WHEN pg_terminate_backend(a.pid) THEN {_SOON} END
+            FROM pg_stat_get_activity(backend) AS a
+            WHERE backend IS NOT NULL AND a.usesysid = quote_ident(current_user)::regrole
+                AND a.backend_start < renewed_at AND {_is_locked(key, "NULL")}
+                AND NOT {_is_locked(key, "a.pid")}
+        )"""
+        direct = f"pg_backend_pid() = {self.link.pid}"
+        # Taken a second time it would have to be given up twice.
+        gate = direct if name in self._locked else f"{direct} AND pg_try_advisory_lock({key})"
+        return {"gate": gate, "evict": evict, "session": "pg_backend_pid()", "key": key}
+
+    def answered_by(self, pid: int, request: Request) -> None:
+        super().answered_by(pid, request)
+        if not self.is_direct:
+            self.leave(request.name, request.client.owner, 1.0)
+            raise self._pooled()
+
+    def granted(self, request: Request, token: str) -> Grant:
+        self._locked[request.name] = request.client.owner
+        return super().granted(request, token)
+
+    # -- the lease ---------------------------------------------------------------------------------------------------
+
+    def renew(self, grant: Grant, timeout: float) -> Grant:
+        """In the session that has the lock. Another backend, which never had it, can take a lease up that is not over,
+        as long as its advisory lock is free."""
+        until = self.clock() + timeout
+        self._look_at_session()
+        try:
+            if grant.owner in self._dropped:
+                raise Dropped
+            if self._locked.get(grant.name) == grant.owner:
+                (row,) = self.link.ask_here(self.renewal(grant, "true", "pg_backend_pid()"), until)
+            else:
+                row = self._taken_up(grant, until)
+        except MissingTables:
+            raise LeaseLost("its table was removed") from None
+        except Dropped:
+            self._look_at_session()
+            raise LeaseLost("the session that held its advisory lock has ended") from None
+        return self.judged(grant, row)
+
+    def _taken_up(self, grant: Grant, until: float) -> tuple[str | None, ...]:
+        self.link.connect(until)
+        self._look_at_session()
+        gate = f"pg_backend_pid() = {self.link.pid} AND pg_try_advisory_lock({advisory_key(grant.name)})"
+        (row,) = self.link.ask_here(self.renewal(grant, gate, "pg_backend_pid()"), until)
+        if int(row[1] or 0) != self.link.pid:
+            raise self._pooled()
+        if row[0] == "renewed":
+            self._locked[grant.name] = grant.owner
+        return row
+
+    def leave(self, name: str, owner: str, timeout: float, unlock: str = "true") -> None:
+        self._look_at_session()
+        if self._locked.get(name) != owner:
+            super().leave(name, owner, timeout, unlock)
+            return
+        # In another session, which the statement may be sent to if this one has ended, it would be a warning only.
+        super().leave(name, owner, timeout, f"pg_advisory_unlock({advisory_key(name)})")
+        self._locked.pop(name, None)
+
+    def _look_at_session(self) -> None:
+        """With a new session, or none, nothing is locked any more."""
+        if self.link.session != self._session or self.link.descriptor is None:
+            self._session = self.link.session
+            self._dropped.update(self._locked.values())
+            self._locked.clear()
+
+    def _pooled(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self.link.address} is a pooler, whose sessions are not the server's: postgresql+advisory:// needs a"
+            " direct connection; postgresql:// works through it"
+        )
+
+    # -- for people --------------------------------------------------------------------------------------------------
+
+    def foreign(self, name: str | None) -> str:
+        key = "lock.advisory_key" if name is None else str(advisory_key(name))
+        return _is_locked(key, "lock.backend")
+
+    def places(self, name: str) -> tuple[str, ...]:
+        return (f"pg_advisory_lock({advisory_key(name)})", *super().places(name))
