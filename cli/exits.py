@@ -30,7 +30,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("69", "backend unavailable: unreachable, loading, read-only, damaged, unknown layout version"),
     ("70", "internal error (one line; traceback with -vv)"),
     ("75", "busy: not had with -n or within --wait (changed with -E)"),
-    ("76", "lease lost: COMMAND was stopped because the lease could not be kept"),
+    ("76", "lease lost: COMMAND was stopped because the lease could not be kept; check: not enough of it is left"),
     ("77", "refused: login, permission, or the class asked for"),
     ("78", "configuration error"),
     ("126", "COMMAND not executable"),

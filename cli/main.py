@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import typer
 
-COMMANDS = ("run", "status", "inspect")
+COMMANDS = ("run", "status", "inspect", "check")
 """Each is a function of the same name in a module of the same name."""
 
 
@@ -66,7 +66,9 @@ def main() -> NoReturn:
         say(f"distlock runs on Linux; this is {sys.platform}")
         sys.exit(78)
     os.environ.pop("_DISTLOCK_COMPLETE", None)  # typer would act on it, and start nothing
-    code = _run(sys.argv[1:])
+    code = _quick(sys.argv[1:])
+    if code is None:
+        code = _run(sys.argv[1:])
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -76,6 +78,27 @@ def main() -> NoReturn:
         say(f"cannot write the answer: {error.strerror}")
         code = code or INTERNAL
     os._exit(code)
+
+
+def _quick(arguments: list[str]) -> int | None:
+    """What does without the application; None for all else, and where something is unexpected."""
+    if arguments[:1] != ["check"]:
+        return None
+    from distlock.backends.base import DistlockError
+    from distlock.notices import say
+
+    from .exits import code_of
+    from .quick_check import check_file, need_in
+
+    understood, need = need_in(arguments[1:])
+    if not understood:
+        return None
+    try:
+        check_file(need)
+    except DistlockError as error:
+        say(str(error))
+        return code_of(error)
+    return 0
 
 
 def _run(arguments: list[str]) -> int:

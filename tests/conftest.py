@@ -1,10 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from contract.engines import ENGINES, Engine
+from margins import Margin, summary
 from processes import Lab
 
 
@@ -14,3 +17,31 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     made = Lab(tmp_path, f"local://{tmp_path / 'locks'}")
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session", params=ENGINES, ids=lambda engine: engine.name)
+def each_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of each engine there is, one after the other."""
+    engine: Engine = request.param
+    with engine.serve(tmp_path_factory.mktemp(engine.name)) as url:
+        yield url
+
+
+@pytest.fixture
+def each_lab(each_engine: str, tmp_path: Path) -> Iterator[Lab]:
+    """The command on each engine: what it promises does not depend on it. Tests share the server and have a lock of
+    their own each (``lab.job``)."""
+    made = Lab(tmp_path, each_engine, job=f"job-{os.urandom(4).hex()}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def margin(record_property: Callable[[str, object], None]) -> Margin:
+    """Asserts that the child was dead before the grant, and notes by how much."""
+    return Margin(record_property)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in summary(terminalreporter):
+        terminalreporter.write_line(line)

@@ -1,6 +1,6 @@
-"""The command with an engine whose renewals go wrong inside the program: ``faulty:HOW:DIRECTORY``.
+"""The command with an engine whose renewals go wrong inside the program: ``faulty:HOW:URL``.
 
-The locks are local ones of the directory, so that anybody may contend for them.
+The locks are those of the backend at URL, so that anybody may contend for them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from distlock.cli.main import main
 @final
 class FaultyBackend(Backend):
     safety: ClassVar[Safety] = "efficiency"
-    exclusive_until: ClassVar[str] = "as local"
-    token_scope: ClassVar[str] = "as local"
+    exclusive_until: ClassVar[str] = "as inside"
+    token_scope: ClassVar[str] = "as inside"
     fifo: ClassVar[bool] = True
 
     def __init__(self, how: str, inner: Backend) -> None:
@@ -30,8 +30,8 @@ class FaultyBackend(Backend):
 
     @classmethod
     def from_url(cls, url: str, environment: Environment) -> Self:
-        _, how, directory = url.split(":", 2)
-        return cls(how, backends.open_backend(f"local://{directory}", environment))
+        _, how, inner = url.split(":", 2)
+        return cls(how, backends.open_backend(inner, environment))
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
         if self._how == "raises":

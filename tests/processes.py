@@ -131,6 +131,8 @@ class Lab:
     folder: Path
     backend: str
     environment: dict[str, str] = field(default_factory=dict)
+    job: str = "job"
+    """The lock that the test is about."""
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -44,6 +44,8 @@ class Proxy:
         self._delays = {True: 0.0, False: 0.0}
         self._stop = False
         self.accepted = 0
+        self.swallowed = 0
+        """Bytes, in the black hole."""
         self._listener: socket.socket | None = None
         self._listen(0)
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
@@ -119,6 +121,7 @@ class Proxy:
         except OSError:
             data = b""
         if self._hole:
+            self.swallowed += len(data)
             if not data:
                 self._selector.unregister(half.source)  # an end that is lost too
             return

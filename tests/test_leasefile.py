@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.base import Grant
-from distlock.leasefile import LeaseFile, boot_id
+from distlock.clock import boot_id, boottime_offset
+from distlock.leasefile import LeaseFile
 from fakes import a_grant
 
 DAY = 86400.0
@@ -35,6 +36,7 @@ def test_what_a_job_finds(file: LeaseFile, tmp_path: Path) -> None:
         "ttl_seconds": 30.0,
         "soft_deadline_boottime": 1023.2,
         "hard_deadline_boottime": 1028.2,
+        "boottime_offset_seconds": boottime_offset(),
         "boot_id": boot_id(),
     }
 

@@ -55,13 +55,14 @@ def test_renewals_of_a_fleet_are_spread() -> None:
     assert max(due) - min(due) > 0.5
 
 
-def test_a_request_may_take_until_soft_but_no_longer_than_the_time_between_two() -> None:
+def test_a_request_leaves_time_for_another_before_soft_and_for_the_next_renewal() -> None:
     schedule = Schedule(a_grant(1000.0, 30.0), 5.0)
     assert schedule.hard == exactly(1028.2)
     assert schedule.soft == exactly(1023.2)
-    assert schedule.timeout(1009.0) == exactly(10.0)
-    assert schedule.timeout(1020.0) == exactly(3.2)
-    assert schedule.timeout(1023.15) == exactly(0.1)
+    assert schedule.timeout(1002.0) == exactly(10.0)
+    assert schedule.timeout(1009.0) == exactly(7.1)
+    assert schedule.timeout(1020.0) == exactly(1.6)
+    assert schedule.timeout(1023.1) == exactly(0.1)
     assert schedule.timeout(1028.0) == exactly(0.1)
 
 
@@ -178,6 +179,7 @@ class AnyLease(RuleBasedStateMachine):
         soft = self.hard - self.grace
         assert timeout == exactly(0.1) or now + timeout <= soft + 1e-6
         assert 0.1 <= timeout <= max(0.1, self.ttl / 3)
+        assert timeout == exactly(0.1) or timeout <= (soft - now) / 2 + 1e-6
 
     def _step(self, renew: object) -> bool:
         """Whether a request was sent."""

@@ -14,3 +14,22 @@ TICK = 0.1
 
 def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """Instants of CLOCK_BOOTTIME can be compared under one boot id only."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def boottime_offset() -> float:
+    """What the time namespace of this process adds to the host's CLOCK_BOOTTIME: 0 outside of one."""
+    try:
+        with open("/proc/self/timens_offsets", encoding="ascii") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return 0.0  # a kernel without time namespaces
+    for clock, seconds, nanoseconds in map(str.split, lines):
+        if clock == "boottime":
+            return int(seconds) + int(nanoseconds) / 1e9
+    return 0.0

@@ -13,15 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .backends.base import ConfigurationError, Grant
+from .clock import boot_id, boottime_offset
 from .renewal import Schedule
 from .state import state_directory
 
 _KEPT_AFTER_DEADLINE = 86400.0
-
-
-def boot_id() -> str:
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
 
 
 class LeaseFile:
@@ -32,6 +28,7 @@ class LeaseFile:
         self.path = self._directory / f"{owner}.json"
         self._backend = backend
         self._boot_id = boot_id()
+        self._offset = boottime_offset()
         self._make_directory()
 
     def _make_directory(self) -> None:
@@ -48,6 +45,7 @@ class LeaseFile:
             "ttl_seconds": grant.ttl,
             "soft_deadline_boottime": soft,
             "hard_deadline_boottime": hard,
+            "boottime_offset_seconds": self._offset,
             "boot_id": self._boot_id,
         }
         new = self.path.with_suffix(".new")

@@ -51,8 +51,9 @@ class Schedule:
         self.next_try = min(self.next_try, now)
 
     def timeout(self, now: float) -> float:
-        """What a request sent now may take: until soft, and no longer than the time between two renewals."""
-        return max(0.1, min(self.soft - now, self.grant.ttl / 3))
+        """What a request sent now may take: half of what is left until soft, so that one swallowed by a dead connection
+        leaves time for another on a new one, and no longer than the time between two renewals."""
+        return max(0.1, min((self.soft - now) / 2, self.grant.ttl / 3))
 
 
 class Renewal:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from contending import Contender
+from margins import Margin
 from processes import Lab, is_alive
 
 pytestmark = pytest.mark.faults
@@ -19,18 +20,18 @@ TTL = 3.0
 
 @pytest.mark.parametrize("mode", ["plain", "deaf daemon"])
 @pytest.mark.parametrize("how", ["raises", "exits", "crashes", "hangs", "hogs"])
-def test_child_is_dead_before_the_grant(lab: Lab, how: str, mode: str) -> None:
-    locks = lab.folder / "locks"
+def test_child_is_dead_before_the_grant(each_lab: Lab, how: str, mode: str, margin: Margin) -> None:
+    lab = each_lab
     command, stamps = lab.stamper(mode)
     lab.environment["PYTHONPATH"] = str(TESTS)
-    distlock = [sys.executable, str(TESTS / "faulty_engine.py"), "run", "-b", f"faulty:{how}:{locks}"]
-    run = lab.spawn([*distlock, "--ttl", str(TTL), "job", "--", *command])
+    distlock = [sys.executable, str(TESTS / "faulty_engine.py"), "run", "-b", f"faulty:{how}:{lab.backend}"]
+    run = lab.spawn([*distlock, "--ttl", str(TTL), lab.job, "--", *command])
     child = stamps.writer()
-    with Contender(f"local://{locks}", "job", lab.folder) as other:
+    with Contender(lab.backend, lab.job, lab.folder) as other:
         granted = other.wait(TTL + 4)
-    assert stamps.last() < granted
+    margin(stamps.last(), granted)
     _, stderr = run.communicate(timeout=10)
     assert run.returncode == 76
     assert stderr.decode().count("\n") == 1
-    assert stderr.startswith(b"distlock: 'job': lease lost: ")
+    assert stderr.decode().startswith(f"distlock: '{lab.job}': lease lost: ")
     assert not is_alive(child)

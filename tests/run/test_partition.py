@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from contending import Contender
+from margins import Margin
 from processes import Lab, Stamps, is_alive, renewer_of, wait_until
 from proxy import Proxy
 from servers import RedisServer
@@ -18,6 +19,8 @@ from servers import RedisServer
 pytestmark = pytest.mark.faults
 
 TTL = 3.0
+DESIGNED = 0.53
+"""What the deadline leaves of such a TTL (distlock.deadline); killing may take half of it."""
 MODES = ["plain", "deaf", "deaf daemon bare", "deaf storm"]
 
 
@@ -52,32 +55,34 @@ def is_stopped(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_silent_network(lab: Lab, server: RedisServer, proxy: Proxy, mode: str) -> None:
+def test_silent_network(lab: Lab, server: RedisServer, proxy: Proxy, mode: str, margin: Margin) -> None:
     run, stamps = stamping(lab, mode)
     with Contender(server.url, "job", lab.folder) as other:
         proxy.black_hole()
         granted = other.wait(TTL + 3)
-    assert stamps.last() < granted
+    margin(stamps.last(), granted, DESIGNED / 2)
     assert run.wait(5) == 76
     assert not is_alive(stamps.writer())
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_silent_network_and_a_stopped_supervisor(lab: Lab, server: RedisServer, proxy: Proxy, mode: str) -> None:
+def test_silent_network_and_a_stopped_supervisor(
+    lab: Lab, server: RedisServer, proxy: Proxy, mode: str, margin: Margin
+) -> None:
     """The renewer ends the tree."""
     run, stamps = stamping(lab, mode)
     with Contender(server.url, "job", lab.folder) as other:
         os.kill(run.pid, signal.SIGSTOP)
         proxy.black_hole()
         granted = other.wait(TTL + 3)
-        assert stamps.last() < granted
+        margin(stamps.last(), granted, DESIGNED / 2)
     os.kill(run.pid, signal.SIGCONT)
     _, stderr = run.communicate(timeout=5)
     assert run.returncode == 76
     assert b"lease lost" in stderr
 
 
-def test_silent_network_and_a_suspended_job(lab: Lab, server: RedisServer, proxy: Proxy) -> None:
+def test_silent_network_and_a_suspended_job(lab: Lab, server: RedisServer, proxy: Proxy, margin: Margin) -> None:
     """Stopped by job control, supervisor and child; the renewer ends the stopped child before the grant."""
     run, stamps = stamping(lab, "plain")
     child = stamps.writer()
@@ -87,25 +92,25 @@ def test_silent_network_and_a_suspended_job(lab: Lab, server: RedisServer, proxy
         proxy.black_hole()
         granted = other.wait(TTL + 3)
         assert not is_alive(child)
-        assert stamps.last() < granted
+        margin(stamps.last(), granted, DESIGNED / 2)
     os.kill(run.pid, signal.SIGCONT)
     assert run.wait(5) == 76
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_silent_network_and_a_renewer_that_is_gone(
-    lab: Lab, server: RedisServer, proxy: Proxy, how: signal.Signals
+    lab: Lab, server: RedisServer, proxy: Proxy, how: signal.Signals, margin: Margin
 ) -> None:
     run, stamps = stamping(lab, "deaf daemon")
     with Contender(server.url, "job", lab.folder) as other:
         proxy.black_hole()
         os.kill(renewer_of(run.pid), how)
         granted = other.wait(TTL + 3)
-    assert stamps.last() < granted
+    margin(stamps.last(), granted, DESIGNED / 2)
     assert run.wait(5) == 76
 
 
-def test_silent_network_and_a_killed_supervisor(lab: Lab, server: RedisServer, proxy: Proxy) -> None:
+def test_silent_network_and_a_killed_supervisor(lab: Lab, server: RedisServer, proxy: Proxy, margin: Margin) -> None:
     """The tree dies at once; the lock cannot be given back and ends with its lease."""
     run, stamps = stamping(lab, "deaf daemon")
     with Contender(server.url, "job", lab.folder) as other:
@@ -113,7 +118,7 @@ def test_silent_network_and_a_killed_supervisor(lab: Lab, server: RedisServer, p
         run.kill()
         wait_until(lambda: not is_alive(stamps.writer()), 1)
         granted = other.wait(TTL + 3)
-    assert stamps.last() < granted
+    margin(stamps.last(), granted, DESIGNED / 2)
 
 
 def test_waiter_cut_off_starts_nothing(lab: Lab, server: RedisServer, proxy: Proxy) -> None:

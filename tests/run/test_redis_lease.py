@@ -3,6 +3,7 @@ holder's child comes before the grant to anybody else, but where the lock was ta
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ import pytest
 from contending import Contender
 from distlock.clock import boottime
 from distlock.deadline import default_grace
+from margins import Margin
 from processes import Lab, Stamps, is_alive, renewer_of, wait_until
 from proxy import Proxy
 from redis_fixtures import keys, token_key
@@ -49,6 +51,12 @@ def stamping(lab: Lab, mode: str = "plain", *options: str, backend: str = "") ->
     run = lab.start("-b", backend or lab.backend, "--ttl", str(TTL), *options, "job", "--", *command)
     stamps.writer()
     return run, stamps
+
+
+def scripts(server: RedisServer) -> int:
+    """How many were run so far: all that distlock does at a lock is one."""
+    found = server.statistics()
+    return found["cmdstat_evalsha"] + found["cmdstat_eval"]
 
 
 def contender(lab: Lab) -> Contender:
@@ -86,7 +94,7 @@ def test_a_lock_taken_away_by_somebody(lab: Lab, server: RedisServer, mode: str,
 
 
 @pytest.mark.parametrize("mode", ["plain", "deaf daemon"])
-def test_a_frozen_server(lab: Lab, server: RedisServer, mode: str) -> None:
+def test_a_frozen_server(lab: Lab, server: RedisServer, mode: str, margin: Margin) -> None:
     """The child is dead before the key could expire."""
     run, stamps = stamping(lab, mode)
     before = boottime()
@@ -97,10 +105,10 @@ def test_a_frozen_server(lab: Lab, server: RedisServer, mode: str) -> None:
     assert stamps.last() < expires
     server.thaw()
     with contender(lab) as other:
-        assert stamps.last() < other.wait(TTL + 2)
+        margin(stamps.last(), other.wait(TTL + 2))
 
 
-def test_a_server_that_stalls_for_less_than_the_lease(lab: Lab, server: RedisServer) -> None:
+def test_a_server_that_stalls_for_less_than_the_lease(lab: Lab, server: RedisServer, margin: Margin) -> None:
     run, stamps = stamping(lab, "plain", "--ttl", "10")
     server.freeze()
     time.sleep(4)  # the stall
@@ -112,7 +120,7 @@ def test_a_server_that_stalls_for_less_than_the_lease(lab: Lab, server: RedisSer
             assert other.grant is None
         run.terminate()
         assert run.wait(5) == -signal.SIGTERM
-        assert stamps.last() < other.wait(2)
+        margin(stamps.last(), other.wait(2))
 
 
 def test_a_restart_without_the_data(lab: Lab, server: RedisServer) -> None:
@@ -124,7 +132,7 @@ def test_a_restart_without_the_data(lab: Lab, server: RedisServer) -> None:
     assert lab.run("job", "--", "sh", "-c", f"test $DISTLOCK_FENCING_TOKEN -gt {token}").returncode == 0
 
 
-def test_a_restart_with_the_data(tmp_path: Path) -> None:
+def test_a_restart_with_the_data(tmp_path: Path, margin: Margin) -> None:
     with RedisServer(tmp_path / "redis", keep=True).running() as server, ExitStack() as stack:
         lab = Lab(tmp_path, server.url)
         stack.callback(lab.close)
@@ -137,7 +145,7 @@ def test_a_restart_with_the_data(tmp_path: Path) -> None:
                 assert other.grant is None
             run.terminate()
             assert run.wait(5) == -signal.SIGTERM
-            assert stamps.last() < other.wait(2)
+            margin(stamps.last(), other.wait(2))
 
 
 def test_connections_killed_all_the_time(lab: Lab, server: RedisServer) -> None:
@@ -156,7 +164,7 @@ def test_connections_killed_all_the_time(lab: Lab, server: RedisServer) -> None:
 
 @pytest.mark.parametrize("mode", ["plain", "deaf daemon"])
 @pytest.mark.parametrize("how", ["black hole", "refused"])
-def test_a_network_that_is_cut(lab: Lab, proxy: Proxy, how: str, mode: str) -> None:
+def test_a_network_that_is_cut(lab: Lab, proxy: Proxy, how: str, mode: str, margin: Margin) -> None:
     run, stamps = stamping(lab, mode, backend=f"redis://127.0.0.1:{proxy.port}")
     with contender(lab) as other:
         if how == "refused":
@@ -165,34 +173,39 @@ def test_a_network_that_is_cut(lab: Lab, proxy: Proxy, how: str, mode: str) -> N
             proxy.black_hole()
         granted = other.wait(TTL + 3)
         ended(run, stamps)
-    assert stamps.last() < granted
+    margin(stamps.last(), granted)
 
 
-@pytest.mark.parametrize("of_ttl", [0.28, 0.8])
-def test_answers_that_come_late_and_then_none(lab: Lab, proxy: Proxy, of_ttl: float) -> None:
-    """What counts is when a renewal was sent: the server began to count before its answer came. At 0.28 each renewal
+@pytest.mark.parametrize("of_ttl", [0.14, 0.8])
+def test_answers_that_come_late_and_then_none(lab: Lab, proxy: Proxy, of_ttl: float, margin: Margin) -> None:
+    """What counts is when a renewal was sent: the server began to count before its answer came. At 0.14 each renewal
     is answered just in time, at 0.8 none is."""
     run, stamps = stamping(lab, "deaf", backend=f"redis://127.0.0.1:{proxy.port}")
     with contender(lab) as other:
         proxy.delay_answers(of_ttl * TTL)
-        if of_ttl < 1 / 3:
+        if of_ttl < 0.5:
             until = boottime() + 2 * TTL
             while boottime() < until:
                 assert stamps.go_on()
         proxy.black_hole()
         granted = other.wait(TTL + 3)
         ended(run, stamps)
-    assert stamps.last() < granted
+    margin(stamps.last(), granted)
 
 
 def test_a_short_cut_is_survived(lab: Lab, proxy: Proxy) -> None:
+    """Also one that swallows a renewal, whose answer will never come."""
     run, stamps = stamping(lab, "plain", backend=f"redis://127.0.0.1:{proxy.port}")
-    for cut in (proxy.refuse, proxy.black_hole) * 2:
-        cut()
-        assert stamps.go_on()
-        time.sleep(0.5)  # the cut
+    for cut in ("refused", "black hole") * 2:
+        accepted, swallowed = proxy.accepted, proxy.swallowed
+        if cut == "refused":
+            proxy.refuse()
+            time.sleep(0.5)  # the cut
+        else:
+            proxy.black_hole()
+            wait_until(lambda: proxy.swallowed > swallowed, TTL)  # noqa: B023 - used at once
         proxy.let_pass()
-        wait_until(lambda: proxy.accepted, TTL)
+        wait_until(lambda: proxy.accepted > accepted, TTL)  # noqa: B023
         until = boottime() + TTL / 2
         while boottime() < until:
             assert stamps.go_on()
@@ -200,13 +213,30 @@ def test_a_short_cut_is_survived(lab: Lab, proxy: Proxy) -> None:
     assert run.wait(5) == -signal.SIGTERM
 
 
-def test_kill_9_of_the_wrapper(lab: Lab) -> None:
+def test_after_a_freeze_of_everything_nothing_is_sent(lab: Lab, server: RedisServer, margin: Margin) -> None:
+    """No renewal, and no release: the lock is somebody else's."""
+    run, stamps = stamping(lab, "deaf")
+    everything = [run.pid, renewer_of(run.pid), stamps.writer()]
+    with contender(lab) as other:
+        for pid in everything:
+            os.kill(pid, signal.SIGSTOP)
+        margin(stamps.last(), other.wait(TTL + 2))
+    asked = scripts(server)
+    thawed = boottime()
+    for pid in everything:
+        os.kill(pid, signal.SIGCONT)
+    ended(run, stamps)
+    assert stamps.last() - thawed < 0.2
+    assert scripts(server) == asked
+
+
+def test_kill_9_of_the_wrapper(lab: Lab, margin: Margin) -> None:
     run, stamps = stamping(lab, "deaf daemon", "--ttl", "60")
     with contender(lab) as other:
         killed = boottime()
         run.kill()
         granted = other.wait(5)
-    assert stamps.last() < granted
+    margin(stamps.last(), granted)
     assert granted - killed < 1.0
 
 

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from distlock.clock import boottime
 from processes import DISTLOCK, Lab, is_alive, renewer_of, wait_until
+from servers import RedisServer
 
 pytestmark = pytest.mark.faults
 
@@ -41,16 +43,20 @@ def program(tmp_path: Path) -> Path:
     return built
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+@pytest.fixture(params=["local", "redis"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, UID, UID)
     for folder in (tmp_path, *list(tmp_path.parents)[:2]):
         folder.chmod(0o755)
-    made = Lab(tmp_path, f"local://{home / 'locks'}", {"DISTLOCK_STATE_DIR": str(home / "state")})
-    yield made
-    made.close()
+    with ExitStack() as stack:
+        backend = f"local://{home / 'locks'}"
+        if request.param == "redis":
+            backend = stack.enter_context(RedisServer(tmp_path / "redis").running()).url
+        made = Lab(tmp_path, backend, {"DISTLOCK_STATE_DIR": str(home / "state")})
+        yield made
+        made.close()
 
 
 def start(lab: Lab, *command: str) -> tuple[subprocess.Popen[bytes], int]:

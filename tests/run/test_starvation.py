@@ -7,11 +7,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from contending import Contender
+from margins import Margin
 from processes import Lab, is_alive, renewer_of, wait_until
+from proxy import Proxy
+from servers import RedisServer
 
 
 @pytest.fixture
@@ -26,8 +31,11 @@ def busy() -> Iterator[None]:
         process.wait()
 
 
-@pytest.mark.parametrize("mode", ["deaf", "deaf daemon"])
-def test_starved_supervisor_is_in_time(lab: Lab, mode: str, busy: None) -> None:
+MODES = pytest.mark.parametrize("mode", ["deaf", "deaf daemon"])
+
+
+@MODES
+def test_starved_supervisor_is_in_time(lab: Lab, mode: str, busy: None, margin: Margin) -> None:
     """The renewer is dead, 64 processes want the two processors."""
     del busy
     command, stamps = lab.stamper(mode)
@@ -36,6 +44,28 @@ def test_starved_supervisor_is_in_time(lab: Lab, mode: str, busy: None) -> None:
     with Contender(lab.backend, "job", lab.folder) as other:
         os.kill(renewer_of(run.pid), signal.SIGKILL)
         granted = other.wait(20)
-    assert stamps.last() < granted
+    margin(stamps.last(), granted)
     assert not is_alive(child)
     assert run.wait(20) == 76
+
+
+@MODES
+@pytest.mark.parametrize("stopped", [False, True], ids=["both act", "the renewer alone acts"])
+def test_starved_and_cut_off(tmp_path: Path, mode: str, stopped: bool, busy: None, margin: Margin) -> None:
+    """The network is silent. With the supervisor stopped only the renewer can end the tree."""
+    del busy
+    with RedisServer(tmp_path / "redis").running() as server, Proxy(server.port) as proxy, ExitStack() as stack:
+        lab = Lab(tmp_path, f"redis://127.0.0.1:{proxy.port}")
+        stack.callback(lab.close)
+        command, stamps = lab.stamper(mode)
+        run = lab.start("--ttl", "6", "job", "--", *command)
+        child = wait_until(stamps.lines, 30)[-1][0]
+        with Contender(server.url, "job", lab.folder) as other:
+            if stopped:
+                os.kill(run.pid, signal.SIGSTOP)
+            proxy.black_hole()
+            granted = other.wait(20)
+        margin(stamps.last(), granted)
+        assert not is_alive(child)
+        os.kill(run.pid, signal.SIGCONT)
+        assert run.wait(20) == 76
