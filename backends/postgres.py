@@ -90,14 +90,14 @@ class PostgresBackend(Backend):
         if kind == "missing":
             self.ask(lambda: sql.statement("record", name=sql.name_bytes(request.name)), until)
         self._server_ahead = int(server_time or 0) - self.clock() * 1e6
-        self.answered_by(int(pid or 0), request)
+        self.answered_by(int(pid or 0), request, tidied=row[8] == "t")
         return row
 
     def beside(self, name: str, owner: str) -> dict[str, str]:
         """What a grant takes beside the row."""
-        return {"gate": "true", "evict": "NULL", "session": "NULL::integer", "key": "NULL"}
+        return {"gate": "true", "evict": "NULL", "tidy": "NULL", "session": "NULL::integer", "key": "NULL"}
 
-    def answered_by(self, pid: int, request: Request) -> None:
+    def answered_by(self, pid: int, request: Request, *, tidied: bool) -> None:
         """Told the session that answered a try."""
         self.is_direct = pid == self.link.pid
 

@@ -7,10 +7,11 @@
 --        timeout: seconds for which we wait for the answer
 --        not_after: server time in µs after which we do not wait for it any more, 0 if unknown
 --        gate: what else must be true for a grant, asked for when nothing else stands against it
---        evict: who else may be in the way, and is shown out when gate was false
+--        evict: shows out whose session is in the way without a lease, when gate was false: seconds until it is gone
+--        tidy: gives back what our session still has of an earlier lease
 --        session, key: what a grant stores in backend and advisory_key
 -- gives  one row: kind, server time in µs, pid of the session that answers, token, place, seconds after which to look
---        again (null: no particular time), and what of no use was computed. Kinds:
+--        again (null: no particular time), two columns of no use, whether something was given back. Kinds:
 --        granted
 --        waiting, foreign: gate was false
 --        missing: there is no row for the lock yet. Nothing was done
@@ -36,7 +37,7 @@ seen AS MATERIALIZED (
     SELECT
         now,
         (extract(epoch FROM now) * 1000000)::bigint AS microseconds,
-        record.token, record.expires_at, record.backend,
+        record.token, record.owner AS holder, record.expires_at, record.backend,
         record.expires_at - record.ttl * interval '1 second' AS renewed_at,
         (SELECT max(version) FROM public.distlock_layout) AS version,
         CASE WHEN record.owner <> {owner} THEN record.channel END AS displaced,
@@ -131,6 +132,7 @@ SELECT
     -- Woken again, in case that it missed the release; and told, if its lease ran out without its knowing.
     CASE WHEN kind = 'waiting' AND free THEN (SELECT pg_notify(channel, '') FROM before) END,
     CASE WHEN kind = 'granted' AND displaced IS NOT NULL THEN pg_notify(displaced, '') END,
+    {tidy},
     -- A grant is on disk before it is told, whatever the database's own setting; a place in the queue need not be.
     set_config('synchronous_commit', CASE
         WHEN kind <> 'granted' THEN 'off'

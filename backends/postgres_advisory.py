@@ -11,17 +11,21 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import ConfigurationError, Grant, LeaseLost, Request, Safety
+from . import postgres_sql as sql
+from .base import ConfigurationError, DistlockError, Grant, LeaseLost, Request, Safety
 from .postgres import PostgresBackend
 from .postgres_errors import Dropped, MissingTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .postgres_link import Row
     from .postgres_url import Server
 
 _SOON = 0.02
 """Seconds in which a session that is shown out is gone."""
+_MAY_HEAR = 1
+"""Seconds in which a session may give up by itself what was released for it."""
 
 
 def advisory_key(name: str) -> int:
@@ -55,25 +59,55 @@ class AdvisoryBackend(PostgresBackend):
 
     # -- the grant ---------------------------------------------------------------------------------------------------
 
+    def attempt(self, request: Request, place: str, timeout: float) -> Row:
+        try:
+            return super().attempt(request, place, timeout)
+        except DistlockError:
+            self._give_back(request.name)
+            raise
+
+    def _give_back(self, name: str) -> None:
+        """An advisory lock stays with the session, though the statement that took it was undone."""
+        if name in self._locked or self.link.descriptor is None:
+            return
+        if self._locked:
+            unlock = f"SELECT pg_advisory_unlock({advisory_key(name)})".encode()
+            try:
+                self.link.ask_here(unlock, self.clock() + 1.0)
+            except (DistlockError, Dropped):
+                pass
+        else:
+            self.link.close()
+
     def beside(self, name: str, owner: str) -> dict[str, str]:
         self._look_at_session()
         key = str(advisory_key(name))
-        # The holder's session may outlive its lease: the process is frozen, or its host has vanished. A lease that ran
-        # out entitles to it. Only a session of the same role can be ended, and none that has got its pid since.
+        # A session may outlive its lease: the process is frozen, or its host has vanished. A lease that ran out
+        # entitles to end it; of one that was released by somebody else its holder may hear by itself. Only a session
+        # of the same role can be ended, and none that has got its pid since.
         evict = f"""(
             SELECT CASE WHEN pg_terminate_backend(a.pid) THEN {_SOON} END
             FROM pg_stat_get_activity(backend) AS a
             WHERE backend IS NOT NULL AND a.usesysid = quote_ident(current_user)::regrole
-                AND a.backend_start < renewed_at AND {_is_locked(key, "NULL")}
+                AND a.backend_start < renewed_at
+                AND now > expires_at + CASE WHEN holder IS NULL THEN {_MAY_HEAR} ELSE 0 END * interval '1 second'
+                AND {_is_locked(key, "NULL")}
                 AND NOT {_is_locked(key, "a.pid")}
         )"""
         direct = f"pg_backend_pid() = {self.link.pid}"
-        # Taken a second time it would have to be given up twice.
-        gate = direct if name in self._locked else f"{direct} AND pg_try_advisory_lock({key})"
-        return {"gate": gate, "evict": evict, "session": "pg_backend_pid()", "key": key}
+        gate, tidy = f"{direct} AND pg_try_advisory_lock({key})", "NULL"
+        if name in self._locked:
+            # Taken a second time it would have to be given up twice.
+            gate = direct
+            of = sql.text(self._locked[name])
+            tidy = f"""CASE WHEN kind = 'waiting' AND {direct} AND holder IS DISTINCT FROM {of}
+                THEN pg_advisory_unlock({key}) END"""
+        return {"gate": gate, "evict": evict, "tidy": tidy, "session": "pg_backend_pid()", "key": key}
 
-    def answered_by(self, pid: int, request: Request) -> None:
-        super().answered_by(pid, request)
+    def answered_by(self, pid: int, request: Request, *, tidied: bool) -> None:
+        super().answered_by(pid, request, tidied=tidied)
+        if tidied:
+            self._locked.pop(request.name, None)
         if not self.is_direct:
             self.leave(request.name, request.client.owner, 1.0)
             raise self._pooled()
@@ -103,7 +137,7 @@ class AdvisoryBackend(PostgresBackend):
             raise LeaseLost("the session that held its advisory lock has ended") from None
         return self.judged(grant, row)
 
-    def _taken_up(self, grant: Grant, until: float) -> tuple[str | None, ...]:
+    def _taken_up(self, grant: Grant, until: float) -> Row:
         self.link.connect(until)
         self._look_at_session()
         gate = f"pg_backend_pid() = {self.link.pid} AND pg_try_advisory_lock({advisory_key(grant.name)})"

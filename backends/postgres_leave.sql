@@ -8,6 +8,7 @@
 --
 -- A waiter that entered the queue since the statement began is not seen by it (postgres_acquire.sql says what is).
 -- When nobody else is there to be woken, all who listen are: it is among them, or has yet to try once more.
+-- If another session than ours has an advisory lock, it has it still: its pid stays on record.
 -- A release that a crash undoes leaves the lock to its TTL; so nobody waits for the disk here.
 
 WITH record AS MATERIALIZED (
@@ -29,7 +30,8 @@ seen AS MATERIALIZED (
 ),
 freed AS (
     UPDATE public.distlock_lock AS lock SET
-        owner = NULL, ttl = NULL, expires_at = NULL, channel = NULL, backend = NULL, details = NULL
+        owner = NULL, ttl = 0, expires_at = now, channel = NULL, details = NULL,
+        backend = nullif(lock.backend, pg_backend_pid())
     FROM seen
     WHERE lock.name = {name} AND known AND ours
 ),

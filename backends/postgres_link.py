@@ -61,21 +61,18 @@ class Link:
         self._connected()
 
     def ask(self, statement: bytes, until: float) -> list[Row]:
-        """The rows of its first result that has any. Sent again once if the connection turns out to have been dropped,
-        which all our statements allow. Raises Unavailable, Refused, ConfigurationError, MissingTables."""
+        """The rows of its first result that has any. Sent again if the connection turns out to have been dropped, or is
+        dropped, which all our statements allow. Raises Unavailable, Refused, ConfigurationError, MissingTables."""
         self._until = until
-        reused = self._connection is not None
-        try:
-            return self._ask(statement, self._connected())
-        except Dropped as drop:
-            self.close()
-            if not reused:
-                raise Unavailable(str(drop)) from drop
-        try:
-            return self._ask(statement, self._connected())
-        except Dropped as drop:
-            self.close()
-            raise Unavailable(str(drop)) from drop
+        again = 1 if self._connection is None else 2
+        while True:
+            try:
+                return self._ask(statement, self._connected())
+            except Dropped as drop:
+                self.close()
+                if not again:
+                    raise Unavailable(str(drop)) from drop
+                again -= 1
 
     def ask_here(self, statement: bytes, until: float) -> list[Row]:
         """On this very connection. An answer that does not come in time leaves it open: the next statement waits for it

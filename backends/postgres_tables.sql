@@ -6,7 +6,8 @@
 -- client, must not decide which lock is meant.
 --
 -- distlock_layout   one row: the version of all this. A program that does not know it touches nothing
--- distlock_lock     one row a lock, kept for its token. Held while owner is not null and expires_at is to come
+-- distlock_lock     one row a lock, kept for its token. Held while owner is not null and expires_at is to come;
+--                   after a release expires_at is when that was
 --     token         the last one granted, 0: none yet
 --     ttl           seconds
 --     channel       of NOTIFY, on which the holder hears that its lease went to somebody else

@@ -14,6 +14,7 @@ from distlock.backends.base import Environment
 from distlock.clock import boottime
 
 from .etcd_server import EtcdServer
+from .postgres_server import PostgresServer
 from .redis_server import RedisServer
 
 DISTLOCK = Path(sys.executable).with_name("distlock")
@@ -29,18 +30,20 @@ class Peer(NamedTuple):
     ours: bool = False
     """Whether the targets are for it."""
     start_up_limit: float = 9.0
+    hand_off_limit: float = 1.5
 
 
 ETCDCTL = "etcdctl lock"
 
 
-def peers(folder: Path, etcd: EtcdServer, redis: RedisServer) -> list[Peer]:
+def peers(folder: Path, etcd: EtcdServer, redis: RedisServer, postgres: PostgresServer) -> list[Peer]:
     return [
         flock(folder),
         etcdctl(etcd),
         redis_py_lock(redis),
         distlock("local", f"local://{folder / 'locks'}", folder),
         distlock("redis", redis.url, folder)._replace(start_up_limit=17.0),
+        distlock("postgresql", postgres.url, folder)._replace(start_up_limit=20.0, hand_off_limit=3.0),
     ]
 
 

@@ -21,6 +21,7 @@ from benchmarks import hand_off, memory, start_up
 from benchmarks.etcd_server import etcd_server
 from benchmarks.machine import compile_distlock, describe
 from benchmarks.peers import ETCDCTL, Peer, environment, peers, program
+from benchmarks.postgres_server import postgres_server
 from benchmarks.processes import nothing_left_behind
 from benchmarks.redis_server import redis_server
 from benchmarks.report import Target, ratios, table, timings
@@ -49,10 +50,11 @@ def main() -> None:
         stack.enter_context(nothing_left_behind())
         etcd = stack.enter_context(etcd_server(folder))
         redis = stack.enter_context(redis_server(folder))
+        postgres = stack.enter_context(postgres_server())
         clean = environment(folder)
         child = make_child(folder, options.shell)
         counts = (options.starts, options.waiters, options.samples)
-        setting = Setting(peers(folder, etcd, redis), child, folder, clean, *counts)
+        setting = Setting(peers(folder, etcd, redis, postgres), child, folder, clean, *counts)
         print(*describe(folder, clean), sep="\n", flush=True)
         targets: list[Target] = []
         for subject in (_start_up, _hand_off, _memory):
@@ -94,7 +96,7 @@ def _hand_off(setting: Setting) -> list[Target]:
     print(timings(found, ETCDCTL))
     times = ratios(found, ETCDCTL)
     return [
-        Target(f"hand-off to {waiters} waiters, {peer.name}", times[peer.name], 1.5, f"x {ETCDCTL}")
+        Target(f"hand-off to {waiters} waiters, {peer.name}", times[peer.name], peer.hand_off_limit, f"x {ETCDCTL}")
         for peer in compared
         if peer.ours
     ]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import typer
 
-COMMANDS = ("run", "status", "inspect", "check")
+COMMANDS = ("run", "status", "inspect", "check", "init")
 """Each is a function of the same name in a module of the same name."""
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from postgres_servers import postgres
 from servers import RedisServer
 
 
@@ -32,7 +33,21 @@ def _redis(folder: Path) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def _postgres(_: Path) -> Iterator[str]:
+    with postgres() as server:
+        yield server.url
+
+
+@contextmanager
+def _postgres_advisory(_: Path) -> Iterator[str]:
+    with postgres() as server:
+        yield server.advisory_url
+
+
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
+    Engine("postgres", _postgres, ttl=1.0, dropped_within=0.0),
+    Engine("postgres-advisory", _postgres_advisory, ttl=1.0, dropped_within=0.0),
 )
