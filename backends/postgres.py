@@ -111,13 +111,14 @@ class PostgresBackend(Backend):
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
         until = self.clock() + timeout
+        # For the news that somebody else was granted the lock: asked for together with a renewal, since a second
+        # request might have no time left. Without it the next renewal tells.
+        news = sql.channel("wake", grant.owner) if self.is_direct else None
         try:
-            (row,) = self.ask(lambda: self.renewal(grant, "true", "NULL::integer"), until)
+            (row,) = self.link.ask(self.renewal(grant, "true", "NULL::integer"), until, news)
         except MissingTables:
             raise LeaseLost("its table was removed") from None
-        renewed = self.judged(grant, row)
-        self._listen(grant, until)
-        return renewed
+        return self.judged(grant, row)
 
     @staticmethod
     def renewal(grant: Grant, gate: str, session: str) -> bytes:
@@ -138,15 +139,6 @@ class PostgresBackend(Backend):
             raise LeaseLost(LOST[kind or "gone"])
         self.is_direct = int(pid or 0) == self.link.pid
         return grant._replace(valid_from=self.link.sent_at)
-
-    def _listen(self, grant: Grant, until: float) -> None:
-        """For the news that somebody else was granted the lock. Without it the next renewal tells."""
-        channel = sql.channel("wake", grant.owner)
-        if self.is_direct and not self.link.hears(channel):
-            try:
-                self.link.listen([channel], until)
-            except (Unavailable, Refused):
-                pass
 
     def alarm(self, grant: Grant) -> int | None:
         return self.link.descriptor

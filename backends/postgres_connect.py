@@ -86,8 +86,10 @@ class Connector:
             ports *= count
         names = names if len(names) == count else [""] * count
         addresses = addresses if len(addresses) == count else [""] * count
-        if len(ports) != count or not all(port.isdigit() or not port for port in ports):
+        if len(ports) != count:
             raise ConfigurationError("backend URL postgresql://***: as many ports as hosts, or one for all of them")
+        if not all(port.isdigit() and 0 < int(port) < 65536 for port in ports if port):
+            raise ConfigurationError("backend URL postgresql://***: a port is a number from 1 to 65535")
         hosts = [Host(*each[:2], each[2] or "5432") for each in zip(names, addresses, ports, strict=True)]
         if given.get("load_balance_hosts") == "random":
             random.shuffle(hosts)

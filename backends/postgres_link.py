@@ -60,14 +60,20 @@ class Link:
         self._until = until
         self._connected()
 
-    def ask(self, statement: bytes, until: float) -> list[Row]:
-        """The rows of its first result that has any. Sent again if the connection turns out to have been dropped, or is
-        dropped, which all our statements allow. Raises Unavailable, Refused, ConfigurationError, MissingTables."""
+    def ask(self, statement: bytes, until: float, channel: str | None = None) -> list[Row]:
+        """The rows of its first result that has any; ``channel`` is listened to from then on. Sent again if the
+        connection turns out to have been dropped, or is dropped, which all our statements allow. Raises Unavailable,
+        Refused, ConfigurationError, MissingTables."""
         self._until = until
         again = 1 if self._connection is None else 2
         while True:
             try:
-                return self._ask(statement, self._connected())
+                connection = self._connected()
+                if channel is None or channel in self._listening:
+                    return self._ask(statement, connection)
+                rows = self._ask(statement + f'LISTEN "{channel}"'.encode(), connection)
+                self._listening |= {channel}
+                return rows
             except Dropped as drop:
                 self.close()
                 if not again:

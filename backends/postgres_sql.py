@@ -27,7 +27,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 
 @cache
 def _template(file: str) -> str:
-    """``postgres_FILE.sql`` without its comments."""
+    """``postgres_FILE.sql`` without its comments. It ends with a semicolon."""
     lines = (Path(__file__).parent / f"postgres_{file}.sql").read_text().splitlines()
     return "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))
 
