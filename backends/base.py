@@ -81,6 +81,15 @@ class Grant(NamedTuple):
     valid_from: float
 
 
+class Success(NamedTuple):
+    """The last run of a lock that succeeded, by when it started."""
+
+    at: float
+    """Unix time by the engine's clock. Shown to people, never compared."""
+    age: float
+    """Seconds since then, by the same clock."""
+
+
 class LockState(NamedTuple):
     """One lock as the engine sees it now. A foreign holder (one that is not distlock) is held with holder None."""
 
@@ -91,6 +100,7 @@ class LockState(NamedTuple):
     ttl: float | None
     expires_in: float | None
     waiters: tuple[Client, ...]
+    last_success: Success | None = None
 
 
 class Environment(NamedTuple):
@@ -101,6 +111,10 @@ class Environment(NamedTuple):
     """Where embedded engines keep their files; asked for only by those. Raises ConfigurationError."""
     password: str | None = None
     """For a URL that has none. As os.environ has it: a byte that is no text is escaped."""
+
+
+SUCCESS_KEPT = 400 * 86400.0
+"""Seconds for which the last success of a lock is remembered: longer than a year, of yearly jobs."""
 
 
 class Ticket(Protocol):
@@ -163,8 +177,11 @@ class Backend(Protocol):
         news off the descriptor. None from an engine that is told nothing; another one after any renewal."""
 
     @abstractmethod
-    def release(self, grant: Grant, timeout: float) -> None:
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
         """Free the lock if ``grant.owner`` still holds it and wake the next waiter; touch nothing otherwise.
+
+        ``ran_for``: the run succeeded, and started that many seconds ago. In the same atomic step this is remembered
+        as the lock's ``last_success``, by the server's clock where there is one, for SUCCESS_KEPT at least.
         Raises Unavailable, Refused."""
 
     @abstractmethod

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -132,7 +133,7 @@ class LocalBackend(Backend):
     def alarm(self, grant: Grant) -> int | None:
         return None
 
-    def release(self, grant: Grant, timeout: float) -> None:
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
         try:
             database = self._held(grant, timeout)
         except (FileNotFoundError, Moved):
@@ -143,6 +144,8 @@ class LocalBackend(Backend):
                 record = record_of.read(sql)
                 if record.owner == grant.owner:
                     record_of.write_free(sql, self.host, Ages(self.host, self.clock).now())
+                    if ran_for is not None:
+                        record_of.write_success(sql, time.time() - ran_for)
                 waiting = bool(record_of.waiters(sql))
         except Moved:
             pass
@@ -203,6 +206,7 @@ class LocalBackend(Backend):
                 now = ages.now()
                 record = record_of.read(sql)
                 queue = record_of.waiters(sql)
+                success = record_of.read_success(sql)
                 lives = {ticket: byte_is_locked(database.descriptor, ticket) for ticket in (record.ticket, *queue)}
         finally:
             database.close()
@@ -216,6 +220,7 @@ class LocalBackend(Backend):
             ttl=record.ttl if held else None,
             expires_in=record.ttl - age if held else None,
             waiters=tuple(client for ticket, client in queue.items() if lives[ticket]),
+            last_success=success,
         )
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:

@@ -29,6 +29,12 @@ CREATE TABLE lock (
     since     REAL    NOT NULL DEFAULT 0    -- Unix time, shown and never compared
 );
 
+-- The last run that succeeded: no row, or one.
+CREATE TABLE success (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    at REAL    NOT NULL -- when it started, Unix time: the one wall clock that is compared, for days and not for leases
+);
+
 -- The queue, in the order of its tickets. A row counts while its byte 2**40 + ticket is locked; a dead waiter's byte
 -- is not, and whoever comes by drops the row.
 CREATE TABLE waiter (

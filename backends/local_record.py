@@ -4,7 +4,7 @@ import sqlite3
 import time
 from typing import NamedTuple
 
-from .base import Client, Request
+from .base import Client, Request, Success
 from .local_boot import Host
 
 _CLIENT = "owner, host, pid, user, command, label, since"
@@ -90,6 +90,15 @@ def write_free(sql: sqlite3.Connection, host: Host, now: float) -> None:
         "UPDATE lock SET namespace = '', uid = 0, started = 0, ticket = 0, ttl = 0,"
         " owner = '', host = '', pid = 0, user = '', command = '', label = NULL, since = 0"
     )
+
+
+def write_success(sql: sqlite3.Connection, at: float) -> None:
+    sql.execute("INSERT OR REPLACE INTO success (id, at) VALUES (1, ?)", (at,))
+
+
+def read_success(sql: sqlite3.Connection) -> Success | None:
+    row = sql.execute("SELECT at FROM success").fetchone()
+    return None if row is None else Success(row[0], time.time() - row[0])
 
 
 def _columns(client: Client) -> tuple[object, ...]:

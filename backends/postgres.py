@@ -143,10 +143,10 @@ class PostgresBackend(Backend):
     def alarm(self, grant: Grant) -> int | None:
         return self.link.descriptor
 
-    def release(self, grant: Grant, timeout: float) -> None:
-        self.leave(grant.name, grant.owner, timeout)
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
+        self.leave(grant.name, grant.owner, timeout, ran_for)
 
-    def leave(self, name: str, owner: str, timeout: float, unlock: str = "true") -> None:
+    def leave(self, name: str, owner: str, timeout: float, ran_for: float | None = None, unlock: str = "true") -> None:
         try:
             (row,) = self.ask(
                 lambda: sql.statement(
@@ -154,6 +154,7 @@ class PostgresBackend(Backend):
                     name=sql.name_bytes(name),
                     owner=sql.text(owner),
                     everyone=sql.text(sql.channel("free", name)),
+                    ran_for="NULL::float" if ran_for is None else sql.number(ran_for),
                     unlock=unlock,
                 ),
                 self.clock() + timeout,

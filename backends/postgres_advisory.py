@@ -148,14 +148,15 @@ class AdvisoryBackend(PostgresBackend):
             self._locked[grant.name] = grant.owner
         return row
 
-    def leave(self, name: str, owner: str, timeout: float, unlock: str = "true") -> None:
+    def leave(self, name: str, owner: str, timeout: float, ran_for: float | None = None, unlock: str = "true") -> None:
         self._look_at_session()
-        if self._locked.get(name) != owner:
-            super().leave(name, owner, timeout, unlock)
-            return
-        # In another session, which the statement may be sent to if this one has ended, it would be a warning only.
-        super().leave(name, owner, timeout, f"pg_advisory_unlock({advisory_key(name)})")
-        self._locked.pop(name, None)
+        locked = self._locked.get(name) == owner
+        if locked:
+            # In another session, which the statement is sent to if this one has ended, it would do nothing.
+            unlock = f"pg_advisory_unlock({advisory_key(name)})"
+        super().leave(name, owner, timeout, ran_for, unlock)
+        if locked:
+            self._locked.pop(name, None)
 
     def _look_at_session(self) -> None:
         """With a new session, or none, nothing is locked any more."""

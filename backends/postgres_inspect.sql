@@ -5,7 +5,8 @@
 --        foreign: whether somebody unknown holds a lock
 -- gives  a row for each lock and waiter, waiters in order; one row without a name if there is no such lock:
 --        layout, name in hexadecimal, whether held, whether held by somebody unknown, token, TTL, seconds left,
---        details of the holder, details of the waiter
+--        details of the holder, details of the waiter,
+--        when the last run that succeeded started, and seconds since
 
 SELECT
     layout.version,
@@ -16,7 +17,9 @@ SELECT
     lock.ttl,
     extract(epoch FROM lock.expires_at - clock.now),
     lock.details,
-    w.details
+    w.details,
+    extract(epoch FROM lock.succeeded_at),
+    extract(epoch FROM clock.now - lock.succeeded_at)
 FROM (SELECT max(version) AS version FROM public.distlock_layout) AS layout
     CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
     LEFT JOIN (SELECT * FROM public.distlock_lock WHERE {which}) AS lock ON true

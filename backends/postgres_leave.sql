@@ -3,6 +3,7 @@
 --
 -- in     name, owner
 --        everyone: the channel of all who wait for this lock
+--        ran_for: seconds since its run started, if it succeeded; else null
 --        unlock: done when the lease is given up
 -- gives  one row: layout (nothing was done if this program does not know it), and what of no use was computed
 --
@@ -31,7 +32,8 @@ seen AS MATERIALIZED (
 freed AS (
     UPDATE public.distlock_lock AS lock SET
         owner = NULL, ttl = 0, expires_at = now, channel = NULL, details = NULL,
-        backend = nullif(lock.backend, pg_backend_pid())
+        backend = nullif(lock.backend, pg_backend_pid()),
+        succeeded_at = coalesce(now - {ran_for} * interval '1 second', succeeded_at)
     FROM seen
     WHERE lock.name = {name} AND known AND ours
 ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .base import LockState
+from .base import LockState, Success
 from .redis_record import decode
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def states(rows: Iterable[Row], name: str | None = None) -> list[LockState]:
 
 
 def _state(rows: list[Row], asked_for: str | None) -> LockState:
-    _, name, held, foreign, token, ttl, left, details, _ = rows[0]
+    _, name, held, foreign, token, ttl, left, details, _, started, age = rows[0]
     waiters = [decode(row[8].encode()) for row in rows if row[8]]
     ours = held == "t"
     holder = decode(details.encode()) if ours and details else None
@@ -33,4 +33,5 @@ def _state(rows: list[Row], asked_for: str | None) -> LockState:
         ttl=float(ttl) if ours and ttl else None,
         expires_in=max(float(left), 0.001) if ours and left else None,
         waiters=tuple(waiter[0] for waiter in waiters if waiter),
+        last_success=Success(float(started), float(age)) if started and age else None,
     )

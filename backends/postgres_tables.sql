@@ -14,6 +14,7 @@
 --     backend       pid of the session that holds the advisory lock; null where there is none
 --     advisory_key  of pg_advisory_lock; null as long as nobody used it. Two names with the same one: an error
 --     details       JSON: host, pid, user, command, label, since, TTL of the holder
+--     succeeded_at  when the last run that succeeded started; null if none has
 -- distlock_waiter   one row a waiter, by place. It lives while it was seen a few seconds ago and its session is there
 --     channel       of NOTIFY, on which it is woken
 --     backend       pid of its session; null behind a pooler, which shares sessions out
@@ -34,6 +35,7 @@ CREATE TABLE IF NOT EXISTS public.distlock_lock (
     backend integer,
     advisory_key bigint,
     details text,
+    succeeded_at timestamptz,
     CONSTRAINT distlock_lock_advisory_key UNIQUE (advisory_key)
 ) WITH (fillfactor = 70);
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from .base import Backend, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
+from .base import SUCCESS_KEPT, Backend, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
 from .redis_link import Call, Link, script
 from .redis_record import state
 from .redis_ticket import RedisTicket
@@ -57,7 +57,7 @@ class RedisBackend(Backend):
     @staticmethod
     def keys(name: str) -> tuple[str, ...]:
         beside = f"{_PREFIX}{name}}}"
-        return (f"lock:{name}", *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters")))
+        return (f"lock:{name}", *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "success")))
 
     @staticmethod
     def channels(name: str) -> str:
@@ -97,11 +97,13 @@ class RedisBackend(Backend):
     def alarm(self, grant: Grant) -> int | None:
         return None
 
-    def release(self, grant: Grant, timeout: float) -> None:
-        self.leave(grant.name, grant.owner, timeout)
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
+        self.leave(grant.name, grant.owner, timeout, ran_for)
 
-    def leave(self, name: str, owner: str, timeout: float) -> None:
-        self.link.ask(Call(script("leave"), self.keys(name), (owner, self.channels(name))), self.clock() + timeout)
+    def leave(self, name: str, owner: str, timeout: float, ran_for: float | None = None) -> None:
+        success = () if ran_for is None else (str(int(ran_for * 1e6)), self.milliseconds(SUCCESS_KEPT))
+        call = Call(script("leave"), self.keys(name), (owner, self.channels(name), *success))
+        self.link.ask(call, self.clock() + timeout)
 
     def inspect(self, name: str, timeout: float) -> LockState:
         return self._state(name, self.link.ask(self._inspection(name), self.clock() + timeout))

@@ -5,6 +5,7 @@
 --        3 holder    string: details of the holder, with the same PX
 --        4 queue     sorted set: owner ids of the waiters by place
 --        5 waiters   hash: owner id -> "SEEN DETAILS", SEEN being the server's µs at its last poll
+--        6 success   string "LAYOUT:START": server's µs at which the last run that succeeded started. Kept for a year
 --
 -- A waiter lives while somebody is subscribed to its channel (gone at once with a process that is killed) and it has
 -- polled within STALE (which ends for one that is frozen, or on a host that vanished).
@@ -61,6 +62,13 @@ local function seen_for(details, now)
     return -1
   end
   return seen + STALE - now
+end
+
+-- Server's µs at which the last run that succeeded started; '' if nobody knows.
+local function last_success()
+  local record = redis.pcall('GET', KEYS[6])
+  local layout, start = string.match(type(record) == 'string' and record or '', '^(%d+):(%d+)$')
+  return layout == LAYOUT and start or ''
 end
 
 local function drop(waiter)

@@ -2,6 +2,7 @@
 --
 -- ARGV   1 what channels of waiters begin with
 -- gives  {'free' or 'held', the lock's value, ms left (-1: no expiry), last token (0: none), details of the holder,
+--         server's µs at which the last run that succeeded started ('': unknown), server's µs now,
 --         details of the living waiters in order ...}
 --        {'layout', record}  stored by a version that this program does not know
 
@@ -10,11 +11,12 @@ if not token then
   return { 'layout', record }
 end
 local value = lock_value()
-local answer = { value and 'held' or 'free', value or '', redis.call('PTTL', KEYS[1]), whole(token), '' }
+local now = server_time()
+local left = redis.call('PTTL', KEYS[1])
+local answer = { value and 'held' or 'free', value or '', left, whole(token), '', last_success(), whole(now) }
 if value then
   answer[5] = redis.call('GET', KEYS[3]) or ''
 end
-local now = server_time()
 for _, owner in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
   local details = redis.call('HGET', KEYS[5], owner)
   if seen_for(details, now) > 0 and redis.call('PUBSUB', 'NUMSUB', ARGV[1] .. owner)[2] > 0 then

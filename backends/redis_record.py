@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .base import Client, LockState
+from .base import Client, LockState, Success
 
 
 def encode(client: Client, ttl: float) -> str:
@@ -35,8 +35,8 @@ def decode(stored: bytes) -> tuple[Client, float] | None:
 
 
 def state(name: str, answer: list[bytes | int]) -> LockState:
-    kind, value, left, token, details = answer[:5]
-    waiters = [decode(waiter) for waiter in answer[5:] if isinstance(waiter, bytes)]
+    kind, value, left, token, details, started, now = answer[:7]
+    waiters = [decode(waiter) for waiter in answer[7:] if isinstance(waiter, bytes)]
     known = decode(details) if isinstance(details, bytes) else None
     if known and known[0].owner.encode() != value:
         known = None  # of a holder that was overwritten
@@ -51,4 +51,5 @@ def state(name: str, answer: list[bytes | int]) -> LockState:
         ttl=known[1] if held and known else None,
         expires_in=max(left, 1) / 1000 if held and left >= 0 else None,
         waiters=tuple(waiter[0] for waiter in waiters if waiter),
+        last_success=Success(int(started) / 1e6, (int(now) - int(started)) / 1e6) if started else None,
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
-from distlock.backend_url import masked
+from distlock.backend_choice import choose
 from distlock.backends.base import LeaseLost
 from distlock.checking import OwnLease
 from distlock.errors import UsageError
@@ -16,6 +15,7 @@ from distlock.session import describe
 
 from .opening import TIMEOUT, BackendOption, opened
 from .quick_check import check_file
+from .settings import ConfigOption, configuration
 
 
 def check(
@@ -25,6 +25,7 @@ def check(
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Ask the backend as well: a round trip.")] = False,
     backend: BackendOption = None,
+    config: ConfigOption = None,
 ) -> int:
     """Tell a job whether it still holds its lock: 0, or 76 with the reason.
 
@@ -33,18 +34,18 @@ def check(
     """
     lease = check_file(need)
     if verify:
-        _ask(lease, _backend_of(lease, backend))
+        _ask(lease, backend, config)
         check_file(need)  # the answer may have taken long
     return 0
 
 
-def _backend_of(lease: OwnLease, option: str | None) -> str:
-    """The file has no secrets in it."""
+def _backend_of(lease: OwnLease, option: str | None, config: str | None) -> str | None:
+    """The file has a profile's name, or a URL without its secrets. Where that is what the environment or the
+    configuration chooses anyway, those have the secrets too: None."""
     if option is not None:
         return option
-    inherited = os.environ.get("DISTLOCK_BACKEND")
-    if inherited and masked(inherited) == lease.backend:
-        return inherited
+    if choose(None, configuration(config), lease.name).shown == lease.backend:
+        return None
     if "***" in lease.backend:
         raise UsageError(
             f"--verify: the lease file does not hold the secret of {lease.backend}; name the backend with -b"
@@ -52,8 +53,8 @@ def _backend_of(lease: OwnLease, option: str | None) -> str:
     return lease.backend
 
 
-def _ask(lease: OwnLease, backend: str) -> None:
-    with opened(backend) as (engine, _):
+def _ask(lease: OwnLease, backend: str | None, config: str | None) -> None:
+    with opened(_backend_of(lease, backend, config), config, lease.name) as (engine, _):
         state = engine.inspect(lease.name, TIMEOUT)
     if not state.held or state.holder is None or state.holder.owner != lease.owner:
         raise LeaseLost(f"{quoted(lease.name)}: the lease is lost: {describe(state)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distlock.backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Unavailable
-from distlock.errors import CommandNotExecutable, CommandNotFound, InternalError, UsageError
+from distlock.errors import CommandNotExecutable, CommandNotFound, InternalError, StaleToken, UsageError
 
 USAGE = 2
 INTERNAL = 70
@@ -12,6 +12,7 @@ CONFIGURATION = 78
 
 _CODES: dict[type[DistlockError], int] = {
     UsageError: USAGE,
+    StaleToken: 65,
     Unavailable: 69,
     InternalError: INTERNAL,
     Busy: CONFLICT,
@@ -25,8 +26,9 @@ _CODES: dict[type[DistlockError], int] = {
 TABLE: tuple[tuple[str, str], ...] = (
     ("the child's", "it ran and ended by itself"),
     ("128+N", "it died of signal N, or signal N ended the waiting"),
-    ("1", "inspect -q: free"),
+    ("1", "inspect -q: free; with --succeeded-within: no such run"),
     ("2", "usage error"),
+    ("65", "stale fencing token (fence)"),
     ("69", "backend unavailable: unreachable, loading, read-only, damaged, unknown layout version"),
     ("70", "internal error (one line; traceback with -vv)"),
     ("75", "busy: not had with -n or within --wait (changed with -E)"),

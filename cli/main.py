@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
     import typer
 
-COMMANDS = ("run", "status", "inspect", "check", "init")
+COMMANDS = (
+    "run",
+    "check",
+    "fence",
+    "status",
+    "inspect",
+    "config",
+    "init",
+)
 """Each is a function of the same name in a module of the same name."""
 
 

@@ -8,27 +8,26 @@ from typing import Annotated
 
 import typer
 
-from distlock.backend_url import chosen_backend, password
+from distlock.backend_choice import Chosen, choose
 from distlock.backends import open_backend
 from distlock.backends.base import Backend, Environment
 from distlock.clock import boottime
 from distlock.state import state_directory
 
+from .settings import BACKEND_HELP, configuration
+
 TIMEOUT = 5.0
 """Seconds that a question to the backend may take."""
 
-BackendOption = Annotated[
-    str | None,
-    typer.Option("-b", "--backend", metavar="URL", help="Where the lock lives; else DISTLOCK_BACKEND, else local:"),
-]
+BackendOption = Annotated[str | None, typer.Option("-b", "--backend", metavar="URL|NAME", help=BACKEND_HELP)]
 
 
 @contextmanager
-def opened(option: str | None) -> Iterator[tuple[Backend, str]]:
-    """The backend and its URL."""
-    url = chosen_backend(option)
-    backend = open_backend(url, Environment(boottime, state_directory, password()))
+def opened(option: str | None, config: str | None, lock: str | None = None) -> Iterator[tuple[Backend, Chosen]]:
+    """The backend, for one lock that may have its own, or for all; and how it was chosen."""
+    chosen = choose(option, configuration(config), lock)
+    backend = open_backend(chosen.url, Environment(boottime, state_directory, chosen.password))
     try:
-        yield backend, url
+        yield backend, chosen
     finally:
         backend.close()

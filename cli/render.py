@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from distlock.durations import format_duration
-from distlock.lock_view import state_of
+from distlock.lock_view import state_of, utc
 from distlock.quoting import printable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _COLOURS = {"held": "green", "expiring": "bold red", "free": "dim"}
 _WIDER_THAN_ANY_LINE = 10_000
 
 
-def _print(table: Table) -> None:
+def print_table(table: Table) -> None:
     """In a pipe no line is folded, coloured or padded: each lock stays one line for grep and awk."""
     if sys.stdout.isatty():
         Console(highlight=False).print(table)
@@ -43,7 +43,7 @@ def print_json(data: Mapping[str, Plain]) -> None:
     print()
 
 
-def _shown(text: str) -> Text:
+def shown(text: str) -> Text:
     """Names and labels of others may hold anything; nothing of it is markup or reaches the terminal as a control."""
     return Text(printable(text))
 
@@ -63,14 +63,14 @@ def print_locks(states: Sequence[LockState]) -> None:
         table.add_column(title, justify="right" if title in ("HELD", "LEFT", "TOKEN", "WAITERS") else "left")
     for state in states:
         table.add_row(
-            _shown(state.name),
+            shown(state.name),
             _state(state),
             *_holder(state),
             _left(state.expires_in),
             "" if state.token is None else str(state.token),
             str(len(state.waiters)) if state.waiters else "",
         )
-    _print(table)
+    print_table(table)
 
 
 def _holder(state: LockState) -> tuple[Text, Text, Text, Text, str, str]:
@@ -79,42 +79,40 @@ def _holder(state: LockState) -> tuple[Text, Text, Text, Text, str, str]:
         nobody = Text("")
         return (Text("unknown") if state.held else nobody, nobody, nobody, nobody, "", "")
     return (
-        _shown(f"{holder.host}:{holder.pid}"),
-        _shown(holder.user),
-        _shown(holder.command),
-        _shown(holder.label or ""),
-        _time(holder.since),
+        shown(f"{holder.host}:{holder.pid}"),
+        shown(holder.user),
+        shown(holder.command),
+        shown(holder.label or ""),
+        utc(holder.since),
         _left(time.time() - holder.since),
     )
-
-
-def _time(instant: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(instant))
 
 
 def print_lock(state: LockState, places: Sequence[str]) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("name", _shown(state.name))
+    table.add_row("name", shown(state.name))
     table.add_row("state", _state(state))
     if state.token is not None:
         table.add_row("token", str(state.token))
     if state.holder:
         table.add_row("holder", _client(state.holder))
-        table.add_row("owner id", _shown(state.holder.owner))
+        table.add_row("owner id", shown(state.holder.owner))
         table.add_row("held for", _left(time.time() - state.holder.since))
     elif state.held:
         table.add_row("holder", "unknown: not a distlock")
     if state.ttl is not None:
         table.add_row("lease", f"{format_duration(state.ttl)}, {_left(state.expires_in)} left")
+    if state.last_success:
+        table.add_row("last success", f"{utc(state.last_success.at)}, {_left(state.last_success.age)} ago")
     for number, waiter in enumerate(state.waiters, 1):
         table.add_row(f"waiter {number}", _client(waiter))
     for place in places:
-        table.add_row("kept in", _shown(place))
-    _print(table)
+        table.add_row("kept in", shown(place))
+    print_table(table)
 
 
 def _client(client: Client) -> Text:
     label = f" {client.label!r}" if client.label else ""
-    return _shown(f"{client.host}:{client.pid} ({client.user}) {client.command}{label} since {_time(client.since)}")
+    return shown(f"{client.host}:{client.pid} ({client.user}) {client.command}{label} since {utc(client.since)}")

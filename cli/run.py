@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import os
-import signal
 import traceback
 from typing import Annotated
 
 import typer
 
-from distlock.backend_url import chosen_backend, is_named
-from distlock.backends import scheme_of
-from distlock.backends.base import Busy, Safety
-from distlock.deadline import SHORTEST_TTL, default_grace, longest_grace
-from distlock.durations import format_duration, parse_duration
+from distlock.backend_choice import choose
+from distlock.backends.base import Busy
+from distlock.config import load
 from distlock.environment import inherited
 from distlock.errors import NestedRun, UsageError
 from distlock.names import parse_name
 from distlock.notices import say
 from distlock.quoting import quoted
-from distlock.requirement import CLASSES, refuse_embedded_default
 from distlock.supervise.command import Command, find_command
 from distlock.supervise.launch import supervise
-from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
 from distlock.supervise.signals import Signals, end_like
-from distlock.supervise.tree import children
 
 from .exits import CONFLICT
+from .plan_of_run import plan_of
+from .settings import BACKEND_HELP, ConfigOption, Options, keys_of
 
 _NO_EFFECT = "As flock's: run does so anyway."
 
 
 def run(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The lock.", show_default=False)],
     command: Annotated[
         list[str] | None,
@@ -53,7 +50,7 @@ def run(
     ] = CONFLICT,
     backend: Annotated[
         str | None,
-        typer.Option("-b", "--backend", metavar="URL", help="Where the lock lives; else DISTLOCK_BACKEND, else local:"),
+        typer.Option("-b", "--backend", metavar="URL|NAME", help=BACKEND_HELP),
     ] = None,
     require: Annotated[
         str | None,
@@ -91,6 +88,7 @@ def run(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say less: errors only.")] = False,
     exclusive: Annotated[bool, typer.Option("-x", "-e", "--exclusive", help=_NO_EFFECT)] = False,
     close: Annotated[bool, typer.Option("-o", "--close", help=_NO_EFFECT)] = False,
+    config: ConfigOption = None,
     shared: Annotated[bool, typer.Option("-s", "--shared", hidden=True)] = False,
     unlock: Annotated[bool, typer.Option("-u", "--unlock", hidden=True)] = False,
     no_fork: Annotated[bool, typer.Option("-F", "--no-fork", hidden=True)] = False,
@@ -107,50 +105,20 @@ def run(
     lock = parse_name(name)
     environment = inherited()
     words = _command_words(command or [], environment)
-    lease = _duration("--ttl", ttl)
-    if lease < SHORTEST_TTL:
-        raise UsageError(
-            f"--ttl {quoted(ttl)} is too short: below {format_duration(SHORTEST_TTL)} an ordinary pause of a machine "
-            "looks like a death"
-        )
-    waiting = _wait(nonblock, wait)
-    verbosity = -1 if quiet else verbose
-    # Cron mails what is printed: a lock not waited for is no news, a wait in vain is a job that was missed.
-    explain = waiting != 0 or verbosity >= 1 or (verbosity == 0 and os.isatty(2))
-    url = chosen_backend(backend)
-    scheme_of(url)
-    required = _safety(require)
-    if required == "correctness" and not is_named(backend):
-        refuse_embedded_default()
-    plan = Plan(
-        name=lock,
-        owner=os.urandom(16).hex(),
-        command=words,
-        caller_environment=environment,
-        backend=url,
-        require=required,
-        ttl=lease,
-        wait=waiting,
-        explain_conflict=explain,
-        grace=_grace(kill_after, lease),
-        kill_signal=_signal(kill_signal),
-        jitter=_duration("--jitter", jitter),
-        label=label,
-        descendants=_descendants(descendants),
-        verbosity=verbosity,
-        strangers=frozenset(children(os.getpid())),
-    )
+    settings = load(config, lambda: keys_of(context.command.params))
+    options = Options(context, settings, lock)
+    plan = plan_of(options, lock, words, environment, choose(backend, settings, lock))
     try:
         status = supervise(plan, signals)
     except NestedRun as conflict:
         say(str(conflict))
-        return conflict_exit_code
+        return options.number("conflict-exit-code")
     except Busy as conflict:
-        if explain:
+        if plan.explain_conflict:
             say(str(conflict))
-        return conflict_exit_code
+        return options.number("conflict-exit-code")
     except Exception:
-        if verbose >= 2:
+        if plan.verbosity >= 2:
             traceback.print_exc()
         raise
     return end_like(status)
@@ -178,51 +146,3 @@ def _command_words(words: list[str], environment: dict[bytes, bytes]) -> Command
     if not words:
         raise UsageError("COMMAND is missing: distlock run [OPTIONS] NAME [--] COMMAND [ARG]...")
     return find_command([os.fsencode(word) for word in words], environment)
-
-
-def _duration(option: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except UsageError as error:
-        raise UsageError(f"{option}: {error}") from None
-
-
-def _wait(nonblock: bool, wait: str | None) -> float | None:
-    limit = None if wait is None else _duration("--wait", wait)
-    if nonblock and limit:
-        raise UsageError(f"-n and --wait {quoted(wait or '')} contradict each other")
-    return 0.0 if nonblock else limit
-
-
-def _grace(kill_after: str | None, ttl: float) -> float:
-    if kill_after is None:
-        return default_grace(ttl)
-    grace = _duration("--kill-after", kill_after)
-    if grace > longest_grace(ttl):
-        raise UsageError(
-            f"--kill-after {quoted(kill_after)} is more than a third of the TTL "
-            f"({format_duration(longest_grace(ttl))}): a longer grace needs a longer --ttl"
-        )
-    return grace
-
-
-def _signal(text: str) -> signal.Signals:
-    name = text.upper().removeprefix("SIG")
-    known = {number.name.removeprefix("SIG"): number for number in signal.Signals}
-    found = known.get(name) or next((n for n in known.values() if text == str(int(n))), None)
-    if found is None or found in (signal.SIGSTOP, signal.SIGCONT, signal.SIGCHLD):
-        raise UsageError(f"--kill-signal: {quoted(text)} is no signal that stops a process; TERM, INT, HUP, … do")
-    return found
-
-
-def _safety(text: str | None) -> Safety | None:
-    found = next((known for known in CLASSES if known == text), None)
-    if text is not None and found is None:
-        raise UsageError(f"--require: {quoted(text)} is none of {', '.join(CLASSES)}")
-    return found
-
-
-def _descendants(text: str | None) -> Descendants | None:
-    if text is not None and text not in DESCENDANTS:
-        raise UsageError(f"--descendants: {quoted(text)} is none of {', '.join(DESCENDANTS)}")
-    return text

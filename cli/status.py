@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from distlock.backend_url import masked
 from distlock.lock_view import VERSION, lock_view, select
 
 from .opening import TIMEOUT, BackendOption, opened
+from .settings import ConfigOption
 
 
 def status(
@@ -20,6 +20,7 @@ def status(
     backend: BackendOption = None,
     everything: Annotated[bool, typer.Option("-a", "--all", help="Free locks that are on record too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: keys and units are stable.")] = False,
+    config: ConfigOption = None,
 ) -> None:
     """Show the locks that are held, or match PATTERN.
 
@@ -27,9 +28,9 @@ def status(
     """
     from .render import print_json, print_locks
 
-    with opened(backend) as (engine, url):
+    with opened(backend, config) as (engine, chosen):
         states = select(engine.locks(TIMEOUT), patterns or [], everything)
     if as_json:
-        print_json({"version": VERSION, "backend": masked(url), "locks": [lock_view(state) for state in states]})
+        print_json({"version": VERSION, "backend": chosen.shown, "locks": [lock_view(state) for state in states]})
     else:
         print_locks(states)

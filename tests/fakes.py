@@ -121,8 +121,8 @@ class ScriptedBackend(Backend):
         self.note("shortcomings")
         return self.faults
 
-    def release(self, grant: Grant, timeout: float) -> None:
-        raise AssertionError(f"nobody releases {grant} here, within {timeout} s or not")
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
+        raise AssertionError(f"nobody releases {grant} here, within {timeout} s or not, after {ran_for} s")
 
     def inspect(self, name: str, timeout: float) -> LockState:
         assert timeout > 0

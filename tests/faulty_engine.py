@@ -55,8 +55,8 @@ class FaultyBackend(Backend):
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return self._inner.shortcomings(timeout)
 
-    def release(self, grant: Grant, timeout: float) -> None:
-        self._inner.release(grant, timeout)
+    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
+        self._inner.release(grant, timeout, ran_for)
 
     def inspect(self, name: str, timeout: float) -> LockState:
         return self._inner.inspect(name, timeout)

@@ -10,7 +10,7 @@ from contenders import environment
 from distlock.backends.redis import RedisBackend
 from servers import RedisServer
 
-OURS = ("token", "holder", "queue", "waiters")
+OURS = ("token", "holder", "queue", "waiters", "success")
 
 
 @contextmanager
@@ -29,6 +29,10 @@ def keys(server: RedisServer) -> dict[str, int]:
 
 def token_key(name: str) -> str:
     return f"distlock:{{lock:{name}}}:token"
+
+
+def success_key(name: str) -> str:
+    return f"distlock:{{lock:{name}}}:success"
 
 
 def served(folder: Path, make: Callable[[Path], RedisServer] = RedisServer) -> Iterator[RedisServer]:

@@ -53,6 +53,10 @@ class Terminal:
         before, found, self._seen = self._seen.partition(text)
         return before + found
 
+    def wait(self, timeout: float = 20.0) -> int:
+        """For its end; its exit code."""
+        return self._process.wait(timeout)
+
     def __enter__(self) -> Self:
         return self
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from distlock.backend_url import EMBEDDED, chosen_backend, masked
+from distlock.backend_url import has_secret, masked
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,20 @@ def test_anything_can_be_shown(url: str) -> None:
     masked(url)
 
 
-def test_command_line_then_environment_then_the_embedded_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISTLOCK_BACKEND", "redis://from-environment")
-    assert chosen_backend("etcd://from-option") == "etcd://from-option"
-    assert chosen_backend("") == ""
-    assert chosen_backend(None) == "redis://from-environment"
-    monkeypatch.setenv("DISTLOCK_BACKEND", "")
-    assert chosen_backend(None) == EMBEDDED
-    monkeypatch.delenv("DISTLOCK_BACKEND")
-    assert chosen_backend(None) == EMBEDDED == "local:"
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("local:///srv/locks", False),
+        ("redis://deploy@cache/0", False),
+        ("rediss://cache?ca=/etc/ca.pem&key=/etc/key.pem", False),
+        ("postgresql://job@db/jobs?passfile=/etc/pgpass&sslmode=require", False),
+        ("redis://:x@cache", True),
+        ("redis://deploy:@cache/0", True),
+        ("postgresql://db/jobs?user=job&password=x", True),
+        ("postgresql://db/jobs?sslpassword=x", True),
+        ("postgresql://db/jobs?password=x@y", True),
+        ("redis:/deploy:secret@cache", True),
+    ],
+)
+def test_what_has_a_secret(url: str, secret: bool) -> None:
+    assert has_secret(url) is secret

@@ -14,7 +14,7 @@ from distlock.backends.base import LeaseLost, LockState, Unavailable
 from distlock.backends.redis import RedisBackend
 from distlock.clock import boottime
 from processes import wait_until
-from redis_fixtures import keys, opened, token_key
+from redis_fixtures import keys, opened, success_key, token_key
 from servers import RedisServer
 
 
@@ -59,7 +59,7 @@ def test_no_key_without_an_expiry_but_the_token(
         assert first.poll() is None
         assert second.poll() is None
         found = keys(server)
-        assert set(found) == set(backend.places("n"))
+        assert set(found) == set(backend.places("n")) - {success_key("n")}
         assert [key for key, left in found.items() if left == -1] == [token_key("n")]
         assert all(left <= 30_000 for left in found.values())
         backend.release(backend.renew(held, 5.0), 5.0)
@@ -68,6 +68,22 @@ def test_no_key_without_an_expiry_but_the_token(
     backend.release(take(backend, "m"), 5.0)
     server.command("DEL", "lock:n", "distlock:{lock:n}:holder")
     assert keys(server) == {token_key("n"): -1, token_key("m"): -1}
+
+
+def test_a_success_is_kept_for_more_than_a_year_and_not_for_ever(server: RedisServer, backend: RedisBackend) -> None:
+    backend.release(take(backend, "n"), 5.0, ran_for=100.0)
+    found = keys(server)
+    assert set(found) == {token_key("n"), success_key("n")}
+    assert 366 * 86400_000 < found[success_key("n")] <= 400 * 86400_000
+    layout, _, start = server.command("GET", success_key("n")).partition(b":")
+    assert layout == b"1"
+    assert 95e6 < server.command("TIME")[0] * 1e6 - int(start) < 110e6
+    for unknown in ("2:5", "x"):
+        server.command("SET", success_key("n"), unknown)
+        assert backend.inspect("n", 5.0).last_success is None
+    server.command("DEL", success_key("n"))
+    server.command("LPUSH", success_key("n"), "x")
+    assert backend.inspect("n", 5.0).last_success is None
 
 
 def test_a_crashed_queue_vanishes_by_itself(server: RedisServer, backend: RedisBackend) -> None:

@@ -1,22 +1,10 @@
-"""Which backend, and how its URL may be shown."""
+"""URLs of backends: the embedded default, the password beside one, and how one may be shown."""
 
 from __future__ import annotations
 
 import os
 
 EMBEDDED = "local:"
-
-
-def chosen_backend(option: str | None) -> str:
-    """Command line, then DISTLOCK_BACKEND (empty is unset), then the embedded default."""
-    if option is not None:
-        return option
-    return os.environ.get("DISTLOCK_BACKEND") or EMBEDDED
-
-
-def is_named(option: str | None) -> bool:
-    """Whether somebody chose it, rather than nobody."""
-    return option is not None or bool(os.environ.get("DISTLOCK_BACKEND"))
 
 
 def password() -> str | None:
@@ -37,3 +25,11 @@ def masked(url: str) -> str:
     user, at, place = before.rpartition("@")
     name, colon, _ = user.partition(":")
     return f"{scheme}://{name}" + (":***" if colon else "") + at + place + ("?***" if question else "")
+
+
+def has_secret(url: str) -> bool:
+    """Whether a password is, or by a slip may be, part of it. A user's name and paths of files are none."""
+    if "***" in masked(url).removesuffix("?***"):
+        return True
+    names = [part.partition("=")[0].lower() for part in url.partition("?")[2].split("&")]
+    return any(word in name for name in names for word in ("pass", "secret", "token") if name != "passfile")

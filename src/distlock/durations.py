@@ -28,6 +28,14 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def duration_of(option: str, text: str) -> float:
+    """Raises UsageError, which names the option too."""
+    try:
+        return parse_duration(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
 def format_duration(seconds: float) -> str:
     """A duration, short: ``500ms``, ``1.5s``, ``3m12s``, ``2h5m``, ``1d3h``. Exact to the millisecond below a
     minute, so that a figure never seems to equal the limit it misses; above it the two greatest units, rounded down.

@@ -21,6 +21,10 @@ class InternalError(DistlockError):
     """distlock itself is at fault. A lock held at that moment is not promised to be released before its TTL is over."""
 
 
+class StaleToken(DistlockError):
+    """A fencing token smaller than one that the resource has seen: its holder is late."""
+
+
 class NestedRun(Busy):
     """The holder is a run that this one is nested in: waiting would be for ever."""
 

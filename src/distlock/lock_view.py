@@ -17,6 +17,10 @@ VERSION = 1
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 
+def utc(instant: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(instant))
+
+
 def client_view(client: Client) -> dict[str, Plain]:
     """``started_at`` is the wall clock of the client's host: for people, in UTC."""
     return {
@@ -26,7 +30,7 @@ def client_view(client: Client) -> dict[str, Plain]:
         "command": client.command,
         "label": client.label,
         "owner": client.owner,
-        "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(client.since)),
+        "started_at": utc(client.since),
     }
 
 
@@ -51,6 +55,7 @@ def lock_view(state: LockState) -> dict[str, Plain]:
         "ttl_seconds": state.ttl,
         "expires_in_seconds": None if state.expires_in is None else round(state.expires_in, 3),
         "waiters": [client_view(waiter) for waiter in state.waiters],
+        "last_success_at": utc(state.last_success.at) if state.last_success else None,
     }
 
 

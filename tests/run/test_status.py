@@ -21,7 +21,7 @@ from terminals import Terminal
 
 UTC = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 CLIENT_KEYS = ["host", "pid", "user", "command", "label", "owner", "started_at"]
-LOCK_KEYS = ["name", "state", "token", "holder", "ttl_seconds", "expires_in_seconds", "waiters"]
+LOCK_KEYS = ["name", "state", "token", "holder", "ttl_seconds", "expires_in_seconds", "waiters", "last_success_at"]
 
 
 def ask(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,9 @@ class Plan(NamedTuple):
     command: Command
     caller_environment: dict[bytes, bytes]
     backend: str
+    """May hold a secret."""
+    backend_shown: str
+    password: str | None
     require: Safety | None
     ttl: float
     wait: float | None

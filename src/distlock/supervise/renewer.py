@@ -18,7 +18,6 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from ..backend_url import masked, password
 from ..backends import open_backend
 from ..backends.base import (
     Backend,
@@ -110,8 +109,8 @@ class _Renewer:
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
 
     def run(self) -> None:
-        backend = open_backend(self._plan.backend, Environment(boottime, state_directory, password()))
-        lease_file = KeptLeaseFile(self._plan.owner, masked(self._plan.backend), lambda text: self._note(1, text))
+        backend = open_backend(self._plan.backend, Environment(boottime, state_directory, self._plan.password))
+        lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
         self._lease_file = lease_file
         grant = self._acquire_or_clean_up(backend)
         self._schedule = Schedule(grant, self._plan.grace)
@@ -160,7 +159,7 @@ class _Renewer:
         required = plan.require
         qualify: Callable[[], None] | None = None
         if required:
-            qualify = lambda: check_class(backend, masked(plan.backend), required, _REQUEST)  # noqa: E731
+            qualify = lambda: check_class(backend, plan.backend_shown, required, _REQUEST)  # noqa: E731
         request = Request(plan.name, plan.ttl, client)
         return Acquisition(
             backend,
