@@ -40,7 +40,7 @@ _TLS_OF_LIBPQ = {"ca": "sslrootcert", "cert": "sslcert", "key": "sslkey"}
 
 def with_tls(scheme: str, url: str, files: Mapping[str, str]) -> str:
     """The URL with the paths of ``ca``, ``cert``, ``key`` in its query, under the names that its engine gives them."""
-    names = _TLS_OF_LIBPQ if scheme.startswith("postgresql") else _TLS
+    names = _TLS_OF_LIBPQ if scheme.startswith("postgres") else _TLS
     query = "&".join(f"{names[key]}={_escaped(path)}" for key, path in files.items())
     return f"{url}{'&' if '?' in url else '?'}{query}"
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .base import Request
     from .postgres import PostgresBackend
 
-CALL = 3.0
+CALL = 5.0
+"""Seconds for a try, its connection included: a session is a process of the server, which takes its time to start."""
 LEAVE = 0.5
 """Who was told to go does not wait longer for its turn to say so."""
 LOOK_AGAIN = 1.05, 1.35

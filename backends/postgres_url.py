@@ -59,6 +59,8 @@ def parse(url: str) -> Server:
         raise _wrong(kind, "replication= is for connections of another kind")
     if any(ord(character) < 0x20 or ord(character) == 0x7F for value in given.values() for character in value):
         raise _wrong(kind, "it contains a control character")
+    if "sslrootcert" in given and not os.environ.get("PGSSLMODE"):
+        given.setdefault("sslmode", "verify-full")  # libpq would take any certificate: its default is prefer
     return Server({**_DEFAULTS, **given, **_FORCED})
 
 

@@ -126,8 +126,8 @@ def test_nothing_listens(lab: Lab) -> None:
 def test_a_server_that_hangs(lab: Lab, server: PostgresServer) -> None:
     server.freeze()
     try:
-        refused(lab, lab.backend, 69, f"{server.place} does not answer", "-n", seconds=6)
-        refused(lab, lab.backend, 69, f"{server.place} does not answer", "-w", "1", seconds=7)
+        refused(lab, lab.backend, 69, f"{server.place} does not answer", "-n", seconds=9)
+        refused(lab, lab.backend, 69, f"{server.place} does not answer", "-w", "1", seconds=10)
     finally:
         server.thaw()
     wait_until(lambda: server.sessions() == [])
@@ -138,7 +138,7 @@ def test_packets_that_are_dropped(lab: Lab, server: PostgresServer) -> None:
     with Proxy(server.port) as proxy:
         proxy.black_hole()
         url = lab.backend.replace(str(server.port), str(proxy.port))
-        refused(lab, url, 69, "does not answer", "-n", seconds=6)
+        refused(lab, url, 69, "does not answer", "-n", seconds=9)
 
 
 def test_a_server_that_comes_while_we_wait(lease: Lab) -> None:
