@@ -51,6 +51,8 @@ class AdvisoryBackend(PostgresBackend):
         " command is stopped"
     )
 
+    grabs: ClassVar[bool] = False
+
     def __init__(self, server: Server, clock: Callable[[], float]) -> None:
         super().__init__(server, clock)
         self._session = 0
@@ -59,9 +61,9 @@ class AdvisoryBackend(PostgresBackend):
 
     # -- the grant ---------------------------------------------------------------------------------------------------
 
-    def attempt(self, request: Request, place: str, timeout: float) -> Row:
+    def attempt(self, request: Request, place: str, timeout: float, *, hopeful: bool) -> Row:
         try:
-            return super().attempt(request, place, timeout)
+            return super().attempt(request, place, timeout, hopeful=hopeful)
         except DistlockError:
             self._give_back(request.name)
             raise

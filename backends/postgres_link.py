@@ -172,8 +172,8 @@ class Link:
     def hears(self, channel: str) -> bool:
         return self._connection is not None and channel in self._listening
 
-    def wait(self, timeout: float, cancel: int) -> None:
-        """Until a notification came, the connection dropped, or ``cancel`` is readable."""
+    def wait(self, timeout: float, cancel: int) -> bool:
+        """Until a notification came, the connection dropped, or ``cancel`` is readable: whether it was the first."""
         end = self._clock() + timeout
         connection = self._connection
         look = select.poll()
@@ -184,12 +184,14 @@ class Link:
             while not self._heard:
                 left = end - self._clock()
                 if left <= 0 or any(descriptor == cancel for descriptor, _ in look.poll(left * 1000)):
-                    return
+                    return False
                 if connection is not None:
                     connection.consume_input()
                     self._hear(connection)
+            return True
         except psycopg.OperationalError:
             self.close()  # the next statement connects anew, or tells why it cannot
+            return False
         finally:
             self._heard.clear()
 

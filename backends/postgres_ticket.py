@@ -35,12 +35,15 @@ class PostgresTicket(Ticket):
         self._look_at = 0.0
         self._open = True
         self._asked = False
+        self._hopeful = True
 
     def poll(self) -> Grant | None:
         for _ in range(4):
             self._backend.link.connect(self._backend.clock() + self._call)
             self._asked = True
-            kind, _, _, token, place, look_again, *_ = self._backend.attempt(self._request, self._place, self._call)
+            row = self._backend.attempt(self._request, self._place, self._call, hopeful=self._hopeful)
+            self._hopeful = False
+            kind, _, _, token, place, look_again, *_ = row
             if kind == "granted" and token:
                 self._open = False
                 return self._backend.granted(self._request, token)
@@ -66,7 +69,7 @@ class PostgresTicket(Ticket):
             return  # what happened before must be looked for once
         limit = min(timeout, self._look_at - backend.clock())
         if limit > 0:
-            link.wait(limit, cancel)
+            self._hopeful = link.wait(limit, cancel)
 
     def close(self) -> None:
         if not self._open:
