@@ -44,6 +44,11 @@ def _is_locked(key: str, but: str) -> str:
     )"""
 
 
+def _taken(direct: str, key: str) -> str:
+    """CASE and not AND, of which no order is promised: nothing is taken in a session of a pooler's."""
+    return f"CASE WHEN {direct} THEN pg_try_advisory_lock({key}) ELSE false END"
+
+
 class AdvisoryBackend(PostgresBackend):
     safety: ClassVar[Safety] = "efficiency"
     exclusive_until: ClassVar[str] = (
@@ -97,7 +102,7 @@ class AdvisoryBackend(PostgresBackend):
                 AND NOT {_is_locked(key, "a.pid")}
         )"""
         direct = f"pg_backend_pid() = {self.link.pid}"
-        gate, tidy = f"{direct} AND pg_try_advisory_lock({key})", "NULL"
+        gate, tidy = _taken(direct, key), "NULL"
         if name in self._locked:
             # Taken a second time it would have to be given up twice.
             gate = direct
@@ -142,7 +147,7 @@ class AdvisoryBackend(PostgresBackend):
     def _taken_up(self, grant: Grant, until: float) -> Row:
         self.link.connect(until)
         self._look_at_session()
-        gate = f"pg_backend_pid() = {self.link.pid} AND pg_try_advisory_lock({advisory_key(grant.name)})"
+        gate = _taken(f"pg_backend_pid() = {self.link.pid}", str(advisory_key(grant.name)))
         (row,) = self.link.ask_here(self.renewal(grant, gate, "pg_backend_pid()"), until)
         if int(row[1] or 0) != self.link.pid:
             raise self._pooled()

@@ -22,7 +22,6 @@ _TRANSIENT = {
     "57P02": "has crashed and is recovering",
     "57P03": "is starting up or shutting down",
     "57P05": "has ended the connection: idle_session_timeout is over",
-    "08P01": "does not understand the statement, or the pooler before it does not",
 }
 _LOGIN = (
     # What the server says when it lets nobody in. libpq passes on the text only, without its SQLSTATE.

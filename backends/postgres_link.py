@@ -178,9 +178,9 @@ class Link:
         connection = self._connection
         look = select.poll()
         look.register(cancel, select.POLLIN)
-        if connection is not None:
-            look.register(connection.socket, select.POLLIN)
         try:
+            if connection is not None:
+                look.register(connection.socket, select.POLLIN)
             while not self._heard:
                 left = end - self._clock()
                 if left <= 0 or any(descriptor == cancel for descriptor, _ in look.poll(left * 1000)):
@@ -202,7 +202,10 @@ class Link:
     @property
     def descriptor(self) -> int | None:
         """Readable when something came that nobody asked for, or the connection dropped."""
-        return None if self._connection is None else self._connection.socket
+        try:
+            return None if self._connection is None else self._connection.socket
+        except psycopg.OperationalError:
+            return None  # dropped, and nobody has asked since
 
     # -- the connection ----------------------------------------------------------------------------------------------
 

@@ -102,6 +102,21 @@ def test_a_waiter_comes_within_its_poll(pooler: PgBouncer) -> None:
             assert boottime() - start < 1.6
 
 
+def test_killed_waiters_behind_it_cost_five_seconds_together(pooler: PgBouncer, server: PostgresServer) -> None:
+    """The server does not see whether they live."""
+    with opened(server.url) as backend, ExitStack() as stack:
+        held = take(backend, "dead")
+        for _ in range(3):
+            waiter = stack.enter_context(Contender(pooler.url(), "dead"))
+            waiter.expect("waiting")
+            waiter.kill()
+        backend.release(held, 5.0)
+        start = boottime()
+        assert try_once(backend, "dead") is None
+        assert wait_until(lambda: try_once(backend, "dead"))
+        assert 1.0 < boottime() - start < 5.0
+
+
 def test_advisory_locks_are_refused(pooler: PgBouncer, server: PostgresServer) -> None:
     with opened(pooler.url("postgresql+advisory")) as backend:
         with pytest.raises(ConfigurationError, match="is a pooler"):
@@ -112,7 +127,7 @@ def test_advisory_locks_are_refused(pooler: PgBouncer, server: PostgresServer) -
         direct.close()
         with pytest.raises(ConfigurationError, match="is a pooler"):
             backend.renew(grant, 5.0)
-    assert server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [0]
+    wait_until(lambda: server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [0])
 
 
 def test_the_command_through_it(lab: Lab, server: PostgresServer) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from contenders import take, try_once
+from contenders import request, take, try_once
 from distlock.backends.base import LeaseLost, Refused, Unavailable
 from postgres_fixtures import opened, owner
 from postgres_servers import PostgresServer, postgres, standby
@@ -101,6 +101,19 @@ def test_the_fewest_rights_that_will_do(server: PostgresServer, job: str) -> Non
             with pytest.raises(Refused, match="does not allow it: permission denied for table"):
                 take(backend, "job")
             server.sql(right)
+
+
+def test_reading_is_enough_to_look(server: PostgresServer, job: str) -> None:
+    with opened(server.url) as backend, opened(job) as reader:
+        grant = take(backend, "job")
+        with backend.enqueue(request("job", 30.0)) as ticket:
+            assert ticket.poll() is None
+            server.sql("GRANT SELECT ON distlock_layout, distlock_lock, distlock_waiter TO job")
+            (state,) = reader.locks(5.0)
+            assert state.holder
+            assert (state.holder.owner, len(state.waiters)) == (grant.owner, 1)
+        with pytest.raises(Refused, match="does not allow it"):
+            take(reader, "job")
 
 
 def test_init_twice_does_no_harm(server: PostgresServer) -> None:
