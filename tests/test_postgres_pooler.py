@@ -28,9 +28,14 @@ def pooler(request: pytest.FixtureRequest, server: PostgresServer) -> Iterator[P
         yield one
 
 
+@pytest.fixture(autouse=True)
+def no_locks(server: PostgresServer) -> None:
+    """Leases of other tests included."""
+    server.forget()
+
+
 @pytest.fixture
 def lab(tmp_path: Path, pooler: PgBouncer, server: PostgresServer) -> Iterator[Lab]:
-    server.forget()
     with opened(server.url) as backend:
         backend.prepare(5.0)
     made = Lab(tmp_path, pooler.url())
@@ -40,7 +45,7 @@ def lab(tmp_path: Path, pooler: PgBouncer, server: PostgresServer) -> Iterator[L
 
 def test_every_step_goes_through_it(pooler: PgBouncer, server: PostgresServer) -> None:
     """In tables that are made through it as well."""
-    server.forget()
+    assert server.sql("SELECT to_regclass('public.distlock_lock')") == [None]
     with opened(pooler.url()) as backend, opened(pooler.url()) as other:
         grant = take(backend, "job")
         assert try_once(other, "job") is None
