@@ -18,7 +18,6 @@ from distlock.clock import boottime
 from postgres_fixtures import NOTHING, left_behind, opened, waiters
 from postgres_servers import PostgresServer, postgres
 from processes import wait_until
-from proxy import Proxy
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +96,6 @@ def test_a_stamp_of_the_future_is_no_life(server: PostgresServer) -> None:
 
 
 def test_a_row_locked_by_somebody_blocks_nobody_for_ever(server: PostgresServer) -> None:
-    """And what comes to pass after its sender has gone grants nothing: nobody would release it."""
     with opened(server.url) as backend, server.connect() as admin:
         backend.release(take(backend, "job"), 5.0)
         with admin.transaction():
@@ -108,21 +106,44 @@ def test_a_row_locked_by_somebody_blocks_nobody_for_ever(server: PostgresServer)
             assert boottime() - start < 2.5  # the try, and leaving the queue
             with pytest.raises(Unavailable, match="does not answer"):
                 backend.release(take(backend, "other")._replace(name="job"), 0.5)
-        wait_until(lambda: server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == [0])
+        _nobody_is_blocked(server)
         assert left_behind(server)["held"] == ["other"]
         assert try_once(backend, "job")
 
 
-def test_a_statement_that_the_network_held_back_grants_nothing(server: PostgresServer) -> None:
-    with Proxy(server.port) as proxy, opened(f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres") as backend:
+def test_a_try_that_a_row_held_back_grants_nothing_when_nobody_waits_for_it(server: PostgresServer) -> None:
+    """Its sender has gone, and nobody would release the lock."""
+    with opened(server.url) as backend, opened(server.url) as stranger, server.connect() as admin:
         backend.release(take(backend, "job"), 5.0)
-        proxy.delay_requests(1.5)
-        with backend.enqueue(request("job", 3.0)) as ticket:
-            with pytest.raises(Unavailable):
-                ticket.poll()
-            proxy.delay_requests(0)
-        with pytest.raises(AssertionError):
-            wait_until(lambda: left_behind(server)["held"], 2.0)
+        with admin.transaction():
+            admin.execute("SELECT FROM distlock_lock FOR UPDATE")
+            for hopeful in (True, False):
+                with pytest.raises(Unavailable, match="does not answer"):
+                    stranger.attempt(request("job", 30.0), "0", 0.5, hopeful=hopeful)
+        _nobody_is_blocked(server)
+        assert left_behind(server) == NOTHING
+
+
+def test_a_try_that_a_hanging_server_reads_later_grants_nothing(server: PostgresServer) -> None:
+    """It lies in the socket, and its sender has gone."""
+    with ExitStack() as stack:
+        tries = [stack.enter_context(opened(server.url)) for _ in range(2)]
+        for backend in tries:
+            backend.release(take(backend, "job"), 5.0)
+        server.freeze()
+        try:
+            for backend, hopeful in zip(tries, (True, False), strict=True):
+                with pytest.raises(Unavailable, match="does not answer"):
+                    backend.attempt(request("job", 30.0), "0", 0.5, hopeful=hopeful)
+        finally:
+            server.thaw()
+        wait_until(lambda: server.sessions() == [])
+        assert left_behind(server) == NOTHING
+
+
+def _nobody_is_blocked(server: PostgresServer) -> None:
+    wait_until(lambda: server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == [0])
+    wait_until(lambda: server.sql("SELECT count(*) FROM pg_stat_activity WHERE state = 'active'") == [1])
 
 
 def test_the_holder_hears_that_its_lease_went_to_somebody_else(server: PostgresServer) -> None:
