@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,12 @@ def scheme_of(url: str) -> str:
         shown = "" if "@" in scheme else f" for {scheme + colon!r}"  # it may be a mistyped URL with a password
         raise ConfigurationError(f"no backend{shown}; a backend URL begins with {known}")
     return scheme
+
+
+def preload(url: str) -> None:
+    """Import the engine of a URL that will probably be opened. Whatever is wrong is told when it is."""
+    with suppress(Exception):
+        import_module(SCHEMES[scheme_of(url)].partition(":")[0])
 
 
 _TLS = {"ca": "ca", "cert": "cert", "key": "key"}

@@ -1,9 +1,9 @@
 """Locks of one host, or of the processes that share a directory: ``local:`` and ``local:///DIR``.
 
-One SQLite database a lock. The holder's lease is a row judged by the host's boot clock; queue and crash detection rest
-on locked bytes of the same file, which the kernel drops with their process. Neither needs a server or leaves anything
-running. Proof against kill -9 of anybody, a reboot, and removal of the file (seen at the next renewal); not against a
-user who may write the directory.
+One SQLite database a lock, in a directory of its own. The holder's lease is a row judged by the host's boot clock;
+queue and crash detection rest on locked bytes of a file beside it, which the kernel drops with their process. Neither
+needs a server or leaves anything running. Proof against kill -9 of anybody, a power loss, and removal of the files
+(seen at the next renewal); not against a user who may write the directory.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from . import local_record as record_of
 from .base import Backend, ConfigurationError, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
 from .local_boot import Ages, Host
 from .local_crash import CrashProof
-from .local_database import Database, Moved, create
+from .local_database import Database, create_lock
 from .local_directory import check_directory, failure, is_shared, make_directory, percent_decoded
+from .local_files import Moved
 from .local_queue import byte_is_locked, unlock_byte
 from .local_ticket import LocalTicket
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Iterator
 
     from .base import Environment, Request
@@ -38,11 +40,11 @@ class LocalBackend(Backend):
 
     safety: ClassVar[Safety] = "correctness"
     exclusive_until: ClassVar[str] = (
-        "the lease ends by CLOCK_BOOTTIME of this host, if the lock's file is left in place"
+        "the lease ends by CLOCK_BOOTTIME of this host, if the lock's files are left in place"
     )
     token_scope: ClassVar[str] = (
-        "the lock's file; a new file begins at the time in microseconds, so above a removed one unless the clock was"
-        " set back"
+        "the lock's directory; a new one begins at the time in microseconds, so above a removed one unless the clock"
+        " was set back"
     )
     fifo: ClassVar[bool] = True
 
@@ -86,11 +88,10 @@ class LocalBackend(Backend):
             found = check_directory(self.directory, _mountinfo())
             for _ in range(3):
                 try:
-                    return Database(path, name, timeout)
+                    return Database(path, name, self.host, timeout)
                 except FileNotFoundError:
-                    shared = is_shared(found)
                     with suppress(FileNotFoundError):  # a tidier took us for dead, or the directory went
-                        create(path, name, 0o660 if shared else 0o600, found.st_gid if shared else None)
+                        create_lock(path, name, found.st_gid if is_shared(found) else None, self.host)
                 except Moved:
                     continue
         except OSError as error:
@@ -108,45 +109,48 @@ class LocalBackend(Backend):
         """The file of a grant, of an earlier backend too. Raises FileNotFoundError."""
         if grant.owner in self._kept:
             return self._kept[grant.owner][0]
-        return Database(self._path(grant.name), grant.name, timeout)
+        return Database(self._path(grant.name), grant.name, self.host, timeout)
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
         ages = Ages(self.host, self.clock)
         valid_from = self.clock()
+
+        def change(sql: sqlite3.Connection) -> float:
+            now = ages.now()
+            record = record_of.read(sql)
+            if record.owner != grant.owner:
+                raise LeaseLost("it went to somebody else or was given back")
+            if record.free_for(ages.age(record, now)) is not None:
+                raise LeaseLost("it ran out before it was renewed")
+            record_of.write_renewal(sql, self.host, now)
+            return record.ttl
+
         try:
             database = self._held(grant, timeout)
             try:
-                with database.transaction(timeout) as sql:
-                    now = ages.now()
-                    record = record_of.read(sql)
-                    if record.owner != grant.owner:
-                        raise LeaseLost("it went to somebody else or was given back")
-                    if record.free_for(ages.age(record, now)) is not None:
-                        raise LeaseLost("it ran out before it was renewed")
-                    record_of.write_renewal(sql, self.host, now)
+                ttl = database.change(change, timeout)
             finally:
                 self._close_unless_kept(grant, database)
         except (FileNotFoundError, Moved):
             raise LeaseLost(f"{self._path(grant.name)} was removed or replaced") from None
-        return Grant(grant.name, grant.owner, grant.token, record.ttl, valid_from)
+        return Grant(grant.name, grant.owner, grant.token, ttl, valid_from)
 
     def alarm(self, grant: Grant) -> int | None:
         return None
 
     def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
+        def change(sql: sqlite3.Connection) -> None:
+            if record_of.read(sql).owner == grant.owner:
+                record_of.write_free(sql, self.host, Ages(self.host, self.clock).now())
+                if ran_for is not None:
+                    record_of.write_success(sql, time.time() - ran_for)
+
         try:
             database = self._held(grant, timeout)
         except (FileNotFoundError, Moved):
             return
-        waiting = True
         try:
-            with database.transaction(timeout) as sql:
-                record = record_of.read(sql)
-                if record.owner == grant.owner:
-                    record_of.write_free(sql, self.host, Ages(self.host, self.clock).now())
-                    if ran_for is not None:
-                        record_of.write_success(sql, time.time() - ran_for)
-                waiting = bool(record_of.waiters(sql))
+            database.change(change, timeout)
         except Moved:
             pass
         except DistlockError:
@@ -155,8 +159,6 @@ class LocalBackend(Backend):
         _, ticket = self._kept.pop(grant.owner, (database, 0))
         if ticket:
             unlock_byte(database.descriptor, ticket)  # wakes the next in line
-        if not waiting:
-            database.remove_journal()
         database.close()
 
     def _close_unless_kept(self, grant: Grant, database: Database) -> None:
@@ -200,7 +202,7 @@ class LocalBackend(Backend):
 
     def _state(self, path: Path, name: str | None, timeout: float) -> LockState:
         ages = Ages(self.host, self.clock)
-        database = Database(path, name, timeout, to_write=False)
+        database = Database(path, name, self.host, timeout, to_write=False)
         try:
             with database.transaction(timeout, "BEGIN") as sql:
                 now = ages.now()

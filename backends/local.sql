@@ -1,14 +1,17 @@
--- Layout 1 of a lock database: one lock a file, made complete under another name and linked into place, so that a
--- file without all of this is damage. "Clock" is the host's CLOCK_BOOTTIME in seconds (local_boot.py), no wall clock.
+-- Layout 2 of a lock database: one lock a database, made complete under another name and moved into place, so that one
+-- without all of this is damage. "Clock" is the host's CLOCK_BOOTTIME in seconds (local_boot.py), no wall clock.
+-- (Layout 1 was a single file with a rollback journal.)
 
 PRAGMA application_id = 1684826929; -- "dlk1"
-PRAGMA user_version = 1;            -- the layout; every other number is refused
+PRAGMA user_version = 2;            -- the layout; every other number is refused
 
 -- The lock itself, always exactly one row. Free: owner is ''.
 CREATE TABLE lock (
     id        INTEGER PRIMARY KEY CHECK (id = 1),
     name      TEXT    NOT NULL,             -- compared on opening: the file's name is only a hash of it
-    token     INTEGER NOT NULL,             -- the last one granted, or the floor of a new database
+    token     INTEGER NOT NULL,             -- the last one granted, or a greater one: the next one is above it
+    reserved  INTEGER NOT NULL,             -- tokens up to here may have been granted: a power loss takes back the
+    reserver  TEXT    NOT NULL,             --   grants, but not this; by the boot with this id, no other may use them
     tickets   INTEGER NOT NULL DEFAULT 0,   -- the last ticket number given out
     changes   INTEGER NOT NULL DEFAULT 0,   -- grows with every grant, renewal and release
     changed   REAL    NOT NULL DEFAULT 0,   -- clock at the last of them; the lease ends at changed + ttl
@@ -18,7 +21,7 @@ CREATE TABLE lock (
     namespace TEXT    NOT NULL DEFAULT '',  --   pid namespace, in which pid and started mean something,
     uid       INTEGER NOT NULL DEFAULT 0,   --   effective uid
     started   INTEGER NOT NULL DEFAULT 0,   -- start time of process pid in clock ticks (0: not known)
-    ticket    INTEGER NOT NULL DEFAULT 0,   -- the holder's: it keeps the byte 2**40 + ticket of this file locked
+    ticket    INTEGER NOT NULL DEFAULT 0,   -- the holder's: it keeps byte 2**40 + ticket of the queue file locked
     ttl       REAL    NOT NULL DEFAULT 0,
     owner     TEXT    NOT NULL DEFAULT '',  -- the holder, as operators see it
     host      TEXT    NOT NULL DEFAULT '',
@@ -35,8 +38,8 @@ CREATE TABLE success (
     at REAL    NOT NULL -- when it started, Unix time: the one wall clock that is compared, for days and not for leases
 );
 
--- The queue, in the order of its tickets. A row counts while its byte 2**40 + ticket is locked; a dead waiter's byte
--- is not, and whoever comes by drops the row.
+-- The queue, in the order of its tickets. A row counts while byte 2**40 + ticket of the queue file is locked; a dead
+-- waiter's byte is not, and whoever comes by drops the row.
 CREATE TABLE waiter (
     ticket  INTEGER PRIMARY KEY,
     owner   TEXT    NOT NULL,

@@ -1,9 +1,9 @@
 """Locked bytes: how waiters and the holder show that they live, and how the next in line learns that one is gone.
 
-Each ticket keeps one byte of the lock database write-locked, far behind the bytes that exist and those that SQLite
-locks. The lock is of the kind that belongs to an open file description (F_OFD_*): the kernel drops it with the
-process, whatever killed it, and no other process' close() touches it. Whoever waits for a byte asks for a read lock,
-so that several may, and unlocks again at once.
+Each ticket keeps one byte of the lock's queue file write-locked, far behind the bytes that exist. The lock is of the
+kind that belongs to an open file description (F_OFD_*): the kernel drops it with the process, whatever killed it, and
+no other process' close() touches it. Whoever waits for a byte asks for a read lock, so that several may, and unlocks
+again at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ import threading
 _FIRST_BYTE = 2**40
 _FLOCK = struct.Struct("hhqqi4x")
 """struct flock: l_type, l_whence, l_start, l_len, l_pid (0 for the F_OFD_* commands)."""
-
-PROCESS_LOCKS = threading.Lock()
-"""Held around every transaction and around every close() of a lock database's descriptor. SQLite's own locks belong
-to the process, not to a descriptor: closing ANY descriptor of the file drops them, in the middle of a transaction too,
-and another process then writes at the same time."""
 
 
 def _flock(kind: int, ticket: int) -> bytes:
@@ -49,12 +44,6 @@ def byte_is_locked(descriptor: int, ticket: int) -> bool:
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
-def close_quietly(*descriptors: int) -> None:
-    with PROCESS_LOCKS:
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-
 class Watcher:
     """Makes ``event`` (an eventfd) readable when the byte of one other ticket is let go of.
 
@@ -76,4 +65,5 @@ class Watcher:
             pass  # ENOLCK: the waiter then looks once a second, as it does anyway
         finally:
             os.eventfd_write(self._event, 1)
-            close_quietly(self._descriptor, self._event)
+            os.close(self._descriptor)
+            os.close(self._event)

@@ -8,13 +8,18 @@ from .base import Client, Request, Success
 from .local_boot import Host
 
 _CLIENT = "owner, host, pid, user, command, label, since"
-_RECORD = "token, tickets, changes, changed, boot, machine, contained, namespace, uid, started, ticket, ttl, " + _CLIENT
+_RECORD = (
+    "token, reserved, reserver, tickets, changes, changed, boot, machine, contained, namespace, uid, started, ticket,"
+    " ttl, " + _CLIENT
+)
 
 
 class Record(NamedTuple):
     """The lock's row; the columns are explained in local.sql."""
 
     token: int
+    reserved: int
+    reserver: str
     tickets: int
     changes: int
     changed: float
@@ -38,18 +43,24 @@ class Record(NamedTuple):
             return age
         return age - self.ttl if age >= self.ttl else None
 
+    def next_token(self, host: Host) -> int | None:
+        """None if tokens must be reserved first."""
+        return self.token + 1 if self.reserver == host.boot and self.token < self.reserved else None
+
 
 def read(sql: sqlite3.Connection) -> Record:
     row = sql.execute(f"SELECT {_RECORD} FROM lock").fetchone()
     if row is None:
         raise sqlite3.DatabaseError("the lock's record is missing")
-    values = (*row[:12], Client(*row[12:]))
+    values = (*row[:14], Client(*row[14:]))
     return Record(*values)
 
 
-def waiters(sql: sqlite3.Connection) -> dict[int, Client]:
-    """Ticket by ticket, in order, the dead ones too."""
-    rows = sql.execute(f"SELECT ticket, {_CLIENT} FROM waiter ORDER BY ticket")
+def waiters(sql: sqlite3.Connection, up_to: int | None = None) -> dict[int, Client]:
+    """Ticket by ticket, in order, the dead ones too; all, or those up to and with a ticket."""
+    rows = sql.execute(
+        f"SELECT ticket, {_CLIENT} FROM waiter WHERE ?1 IS NULL OR ticket <= ?1 ORDER BY ticket", (up_to,)
+    )
     return {row[0]: Client(*row[1:]) for row in rows}
 
 
@@ -60,6 +71,11 @@ def add_waiter(sql: sqlite3.Connection, ticket: int, client: Client) -> None:
 
 def drop_waiter(sql: sqlite3.Connection, ticket: int) -> None:
     sql.execute("DELETE FROM waiter WHERE ticket = ?", (ticket,))
+
+
+def write_reservation(sql: sqlite3.Connection, record: Record, host: Host, count: int) -> None:
+    """Above all that were reserved: after a power loss nobody knows which of those were granted."""
+    sql.execute("UPDATE lock SET token = ?1, reserved = ?1 + ?2, reserver = ?3", (record.reserved, count, host.boot))
 
 
 def write_grant(
@@ -84,11 +100,12 @@ def write_renewal(sql: sqlite3.Connection, host: Host, now: float) -> None:
 
 
 def write_free(sql: sqlite3.Connection, host: Host, now: float) -> None:
-    """Only name, token and counters stay."""
-    write_renewal(sql, host, now)
+    """Only name, tokens and counters stay."""
     sql.execute(
-        "UPDATE lock SET namespace = '', uid = 0, started = 0, ticket = 0, ttl = 0,"
-        " owner = '', host = '', pid = 0, user = '', command = '', label = NULL, since = 0"
+        "UPDATE lock SET changes = changes + 1, changed = ?, boot = ?, machine = ?, contained = ?,"
+        " namespace = '', uid = 0, started = 0, ticket = 0, ttl = 0,"
+        " owner = '', host = '', pid = 0, user = '', command = '', label = NULL, since = 0",
+        (now, host.boot, host.machine, host.contained),
     )
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     import typer
 
+    from distlock.supervise.launch import Launch
+
 COMMANDS = (
     "run",
     "check",
@@ -110,6 +112,25 @@ def _quick(arguments: list[str]) -> int | None:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[:1] != ["run"]:
+        return _answer(arguments, None)
+    from distlock.notices import say
+    from distlock.supervise.launch import Launch
+
+    from .exits import INTERNAL
+
+    try:
+        launch = Launch()  # before anything large is loaded
+    except OSError as error:
+        say(f"internal error: cannot start a process: {error.strerror}")
+        return INTERNAL
+    try:
+        return _answer(arguments, launch)
+    finally:
+        launch.dismiss()
+
+
+def _answer(arguments: list[str], launch: Launch | None) -> int:
     import typer
 
     from distlock.backends.base import DistlockError
@@ -119,7 +140,7 @@ def _run(arguments: list[str]) -> int:
 
     try:
         app = build_app(arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS)
-        result = app(arguments, prog_name="distlock", standalone_mode=False)
+        result = app(arguments, prog_name="distlock", standalone_mode=False, obj=launch)
     except typer.TyperException as error:
         say(f"{error.format_message().rstrip('.')}; see distlock --help")
         return error.exit_code

@@ -13,7 +13,6 @@ from distlock.errors import UsageError
 from distlock.quoting import quoted
 from distlock.requirement import CLASSES, refuse_embedded_default
 from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
-from distlock.supervise.tree import children
 
 from .settings import fault
 
@@ -21,18 +20,26 @@ if TYPE_CHECKING:
     from distlock.backend_choice import Chosen
     from distlock.config import Setting
     from distlock.supervise.command import Command
+    from distlock.supervise.launch import Launch
 
     from .settings import Options
 
 
-def plan_of(options: Options, lock: str, command: Command, environment: dict[bytes, bytes], backend: Chosen) -> Plan:
+def plan_of(
+    options: Options,
+    lock: str,
+    command: Command,
+    environment: dict[bytes, bytes],
+    backend: Chosen,
+    launch: Launch,
+) -> Plan:
     """Raises UsageError, ConfigurationError, and Refused when nobody chose the backend of a correctness lock."""
     ttl = _ttl(options)
     wait = _wait(options)
     verbosity = _verbosity(options)
     return Plan(
         name=lock,
-        owner=os.urandom(16).hex(),
+        owner=launch.owner,
         command=command,
         caller_environment=environment,
         backend=backend.url,
@@ -49,7 +56,7 @@ def plan_of(options: Options, lock: str, command: Command, environment: dict[byt
         label=options.text("label"),
         descendants=_descendants(options.get("descendants")),
         verbosity=verbosity,
-        strangers=frozenset(children(os.getpid())),
+        strangers=launch.strangers,
     )
 
 

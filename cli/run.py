@@ -17,8 +17,8 @@ from distlock.names import parse_name
 from distlock.notices import say
 from distlock.quoting import quoted
 from distlock.supervise.command import Command, find_command
-from distlock.supervise.launch import supervise
-from distlock.supervise.signals import Signals, end_like
+from distlock.supervise.launch import Launch
+from distlock.supervise.signals import end_like
 
 from .exits import CONFLICT
 from .plan_of_run import plan_of
@@ -100,16 +100,16 @@ def run(
     Durations: 30, 30s, 1.5s, 500ms, 5m, 2h, 1d.
     """
     del exclusive, close
-    signals = Signals()
+    launch: Launch = context.obj
     _refuse_flock_only(shared, unlock, no_fork)
     lock = parse_name(name)
     environment = inherited()
     words = _command_words(command or [], environment)
     settings = load(config, lambda: keys_of(context.command.params))
     options = Options(context, settings, lock)
-    plan = plan_of(options, lock, words, environment, choose(backend, settings, lock))
+    plan = plan_of(options, lock, words, environment, choose(backend, settings, lock), launch)
     try:
-        status = supervise(plan, signals)
+        status = launch.run(plan)
     except NestedRun as conflict:
         say(str(conflict))
         return options.number("conflict-exit-code")

@@ -132,6 +132,13 @@ class Contender:
         assert found == event, f"{found!r} instead of {event!r}: {value}"
         return value, float(clock)
 
+    def first(self, *events: str, seconds: float = 15.0) -> str:
+        """Which of these comes next."""
+        self._read(" or ".join(events), seconds)
+        found = self._unread.partition(b" ")[0].decode()
+        assert found in events, f"{found!r} is none of {events}"
+        return found
+
     def granted(self, seconds: float = 15.0) -> tuple[int, float]:
         token, clock = self.expect("granted", seconds)
         return int(token), clock
@@ -204,6 +211,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("name")
     parser.add_argument("--ttl", type=float)
+    parser.add_argument("--pid", type=int, help="of the supervisor; else its own")
     parser.add_argument("--owner")
     parser.add_argument("--no-renewals", action="store_true")
     parser.add_argument("--identity", type=int, nargs="+", metavar="ID", help="uid, gid and supplementary groups")
@@ -223,7 +231,8 @@ def main() -> None:
             backend.release(counting, 5.0)
         return
     try:
-        with backend.enqueue(request(options.name, options.ttl, options.owner)) as ticket:
+        asked = Request(options.name, options.ttl, client(options.owner, options.pid))
+        with backend.enqueue(asked) as ticket:
             grant = ticket.poll()
             if grant is None:
                 _say("waiting")

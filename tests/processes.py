@@ -195,7 +195,7 @@ class Lab:
 
     def waiters(self) -> int:
         """How many are in the queue of the one local lock that the lab has used."""
-        (path,) = (self.folder / "locks").glob("*.lock")
+        (path,) = (self.folder / "locks").glob("*.lock/lock.db")
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         try:
             (found,) = connection.execute("SELECT count(*) FROM waiter").fetchone()

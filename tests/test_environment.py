@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distlock import environment
-from distlock.environment import inherited, of_child, outer_owners
+from distlock.environment import add_grant, inherited, of_child, outer_owners
 
 PRINT_IT = "import sys\nfrom distlock.environment import inherited\nsys.stdout.write(repr(inherited()))"
 
@@ -60,9 +60,17 @@ def test_an_owner_that_is_no_text_is_no_error() -> None:
     assert len(outer_owners({b"DISTLOCK_RUN": b"\xff:a"})) == 2
 
 
+def complete(
+    caller: dict[bytes, bytes], *, name: str, owner: str, token: int | None, ttl: float, lease_file: str
+) -> dict[bytes, bytes]:
+    made = of_child(caller, name=name, owner=owner, ttl=ttl)
+    add_grant(made, token, lease_file)
+    return made
+
+
 def test_what_a_child_is_told() -> None:
     caller = {b"PATH": b"/bin", b"DISTLOCK_RUN": b"outer", b"DISTLOCK_BACKEND": b"redis://cache"}
-    assert of_child(caller, name="nächtlich", owner="me", token=7, ttl=30.0, lease_file="/state/me.json") == {
+    assert complete(caller, name="nächtlich", owner="me", token=7, ttl=30.0, lease_file="/state/me.json") == {
         **caller,
         b"DISTLOCK_NAME": "nächtlich".encode(),
         b"DISTLOCK_OWNER": b"me",
@@ -86,12 +94,12 @@ def test_what_a_child_is_told() -> None:
     ],
 )
 def test_a_ttl_is_a_decimal_number_a_shell_can_use(ttl: float, shown: bytes) -> None:
-    assert of_child({}, name="n", owner="o", token=None, ttl=ttl, lease_file="")[b"DISTLOCK_TTL"] == shown
+    assert complete({}, name="n", owner="o", token=None, ttl=ttl, lease_file="")[b"DISTLOCK_TTL"] == shown
 
 
 @pytest.mark.parametrize("token", [0, 2**63 - 1])
 def test_every_token_is_told_exactly(token: int) -> None:
-    made = of_child({}, name="n", owner="o", token=token, ttl=30.0, lease_file="")
+    made = complete({}, name="n", owner="o", token=token, ttl=30.0, lease_file="")
     assert made[b"DISTLOCK_FENCING_TOKEN"] == str(token).encode()
 
 
@@ -99,7 +107,7 @@ def test_nothing_of_an_outer_run_is_taken_for_this_ones() -> None:
     """Without a token, a lease file or an index of its own, the child must not find the outer run's."""
     words = ("FENCING_TOKEN", "NAME", "OWNER", "TTL", "LEASE", "HOLDER_INDEX", "PASSWORD")
     outer = {f"DISTLOCK_{word}".encode(): b"outer" for word in words}
-    made = of_child(outer, name="n", owner="o", token=None, ttl=30.0, lease_file="")
+    made = complete(outer, name="n", owner="o", token=None, ttl=30.0, lease_file="")
     assert sorted(made) == [b"DISTLOCK_NAME", b"DISTLOCK_OWNER", b"DISTLOCK_RUN", b"DISTLOCK_TTL"]
     assert b"outer" not in made.values()
 
@@ -109,11 +117,11 @@ names = st.binary(min_size=1, max_size=8).filter(lambda name: not set(name) & {0
 
 @given(st.dictionaries(names, st.binary(max_size=8).filter(lambda value: b"\0" not in value)))
 def test_all_else_reaches_the_child_unchanged(caller: dict[bytes, bytes]) -> None:
-    made = of_child(caller, name="n", owner="o", token=1, ttl=30.0, lease_file="/l")
+    made = complete(caller, name="n", owner="o", token=1, ttl=30.0, lease_file="/l")
     assert {key: value for key, value in made.items() if not key.startswith(b"DISTLOCK_")} == caller
 
 
 def test_a_lease_file_in_a_folder_that_is_no_text() -> None:
     path = os.fsdecode(b"/state/\xff/me.json")
-    made = of_child({}, name="n", owner="o", token=1, ttl=30.0, lease_file=path)
+    made = complete({}, name="n", owner="o", token=1, ttl=30.0, lease_file=path)
     assert made[b"DISTLOCK_LEASE"] == b"/state/\xff/me.json"

@@ -130,7 +130,7 @@ def test_a_dead_renewer_alone_frees_nothing(backend: LocalBackend) -> None:
 def test_a_pid_that_was_given_anew_is_not_the_supervisor(backend: LocalBackend, tmp_path: Path) -> None:
     orphan(backend, "n", os.getpid())
     assert try_once(backend, "n") is None
-    (path,) = (tmp_path / "locks").glob("*.lock")
+    (path,) = (tmp_path / "locks").glob("*.lock/lock.db")
     database = sqlite3.connect(path)
     with database:
         database.execute("UPDATE lock SET started = started - 1")

@@ -82,10 +82,11 @@ def test_what_is_made_is_private_whatever_the_umask(tmp_path: Path, umask: int) 
     with Contender(f"local://{folder}", "n", f"--umask={umask:o}") as holder:
         holder.granted()
         assert [mode(path) for path in (folder.parent, folder)] == [0o700, 0o700]
-        assert {mode(path) for path in folder.iterdir()} == {0o600}
+        assert {mode(path) for path in folder.iterdir()} == {0o700}
+        assert {mode(path) for path in folder.glob("*/*")} == {0o600}
         holder.tell("release")
         holder.expect("released")
-        assert [mode(path) for path in folder.iterdir()] == [0o600]
+        assert [mode(path) for path in folder.glob("*/*")] == [0o600, 0o600]
 
 
 @pytest.mark.parametrize("umask", ["000", "077"])
@@ -102,7 +103,8 @@ def test_a_group_shares_its_directory(umask: str) -> None:
             assert [state.holder and state.holder.owner, state.waiters[0].owner] == [first.owner, second.owner]
             first.tell("release")
             second.granted(1.0)
-            for path in folder.iterdir():
+            assert [(mode(path), path.stat().st_gid) for path in folder.iterdir()] == [(0o2770, 5000)]
+            for path in folder.glob("*/*"):
                 assert (mode(path), path.stat().st_gid) == (0o660, 5000)
             assert try_once(of(folder), "n") is None
             second.tell("release")
@@ -114,8 +116,9 @@ def test_root_makes_files_that_the_group_can_use() -> None:
     with directory(0o770, uid=4321, gid=5000) as folder:
         backend = of(folder)
         backend.release(take(backend, "n"), 5.0)
-        (path,) = folder.iterdir()
-        assert (mode(path), path.stat().st_gid) == (0o660, 5000)
+        assert [(mode(path), path.stat().st_gid) for path in folder.iterdir()] == [(0o2770, 5000)]
+        for path in folder.glob("*/*"):
+            assert (mode(path), path.stat().st_gid) == (0o660, 5000)
         with Contender(f"local://{folder}", "n", "--identity", "4322", "5000") as member:
             member.granted()
 
@@ -154,28 +157,32 @@ def test_a_directory_that_a_user_may_not_write_is_refused(owner: int, bits: int)
         assert owner == 4321 or f"uid {owner}" in message
 
 
-def test_a_file_that_a_user_may_not_write_is_refused() -> None:
+@pytest.mark.parametrize(("file", "bits"), [(".", 0o700), (".", 0o750), ("lock.db", 0o600), ("queue", 0o640)])
+def test_a_file_that_a_user_may_not_write_is_refused(file: str, bits: int) -> None:
     with directory(0o2770, gid=5000) as folder:
         backend = of(folder)
         backend.release(take(backend, "n"), 5.0)
-        (path,) = folder.iterdir()
-        path.chmod(0o600)
+        (lock,) = folder.iterdir()
+        (lock / file).chmod(bits)
         with Contender(f"local://{folder}", "n", *MEMBERS[0]) as member:
             message, _ = member.expect("failed")
-        assert message == f"Refused: {path}: permission denied for uid 4321; {path} belongs to uid 0"
+        assert message.startswith(f"Refused: {lock}")
+        assert ": permission denied for uid 4321; " in message
+        assert message.endswith(" belongs to uid 0")
 
 
 def test_a_directory_that_lost_its_write_permission_is_refused() -> None:
-    """The file exists and can be written; its journal cannot be made."""
+    """The database exists and can be written; its log cannot be made."""
     with directory(0o700, uid=4321) as folder:
         with Contender(f"local://{folder}", "n", *USER) as user:
             user.granted()
             user.tell("release")
             user.expect("released")
-        folder.chmod(0o500)
+        (lock,) = folder.iterdir()
+        lock.chmod(0o500)
         with Contender(f"local://{folder}", "n", *USER) as user:
             message, _ = user.expect("failed")
-    assert message == f"Refused: {folder}: permission denied for uid 4321"
+    assert message == f"Refused: {lock}: permission denied for uid 4321"
 
 
 def test_no_directory_is_a_configuration_error(tmp_path: Path) -> None:

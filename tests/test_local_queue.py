@@ -34,8 +34,8 @@ def backend(url: str) -> Iterator[LocalBackend]:
     opened.close()
 
 
-def only_file(directory: Path) -> Path:
-    (path,) = (directory / "locks").glob("*.lock")
+def only_database(directory: Path) -> Path:
+    (path,) = (directory / "locks").glob("*.lock/lock.db")
     return path
 
 
@@ -93,14 +93,15 @@ def test_a_killed_waiter_wakes_the_one_behind_it(url: str, backend: LocalBackend
         assert last.granted()[1] - released < 0.3
 
 
-def test_after_a_release_one_file_remains(backend: LocalBackend, tmp_path: Path) -> None:
+def test_after_a_release_one_record_remains(backend: LocalBackend, tmp_path: Path) -> None:
     tokens = []
     for _ in range(3):
         grant = take(backend, "n")
         backend.release(grant, 5.0)
         tokens.append(grant.token)
     assert len(list((tmp_path / "locks").iterdir())) == 1
-    database = sqlite3.connect(only_file(tmp_path))
+    assert sorted(path.name for path in only_database(tmp_path).parent.iterdir()) == ["lock.db", "queue"]
+    database = sqlite3.connect(only_database(tmp_path))
     assert database.execute("SELECT count(*) FROM waiter").fetchone() == (0,)
     kept = database.execute("SELECT name, token, owner, host, pid, user, command, label, since FROM lock").fetchone()
     database.close()
@@ -163,25 +164,25 @@ except sqlite3.OperationalError as error:
 """
 
 
-def test_closing_a_descriptor_waits_for_the_transaction(backend: LocalBackend, tmp_path: Path) -> None:
+def test_opening_and_closing_keeps_the_locks_of_the_process(backend: LocalBackend, tmp_path: Path) -> None:
+    """Closing a descriptor of SQLite's files would drop them, in the middle of a transaction too."""
     backend.release(take(backend, "n"), 5.0)
-    path = only_file(tmp_path)
+    path = only_database(tmp_path)
     database = backend.open_or_create("n", 5.0)
-    thread = threading.Thread(target=backend.inspect, args=("n", 5.0))  # opens and closes a descriptor
     with database.transaction(5.0):
-        thread.start()
-        thread.join(0.2)
-        assert thread.is_alive()
+        backend.inspect("n", 5.0)
+        list(backend.locks(5.0))
+        backend.open_or_create("n", 5.0).close()
         tried = subprocess.run([sys.executable, "-c", WRITER, path], capture_output=True, check=True)
         assert tried.stdout == b"database is locked\n"
-    thread.join()
+        assert path.with_name("lock.db-wal").exists()  # that program was not the last to close
     database.close()
 
 
 def test_a_frozen_transaction_is_unavailable_in_time(backend: LocalBackend, tmp_path: Path) -> None:
     grant = take(backend, "n")
     frozen = subprocess.Popen(
-        [sys.executable, "-c", WRITER + "print('in', flush=True); sys.stdin.read()", only_file(tmp_path)],
+        [sys.executable, "-c", WRITER + "print('in', flush=True); sys.stdin.read()", only_database(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

@@ -97,12 +97,26 @@ def test_both_ends_hear_each_other_in_order(ends: tuple[Channel, Channel]) -> No
     one, other = ends
     for number in range(3):
         one.send(Message(Kind.NOTE, number, text="from one"))
-    other.send(Message(Kind.CHILD, 4711, 4711))
+    other.send(Message(Kind.RELEASED, 4711, 4711))
     assert other.receive() == [Message(Kind.NOTE, number, text="from one") for number in range(3)]
-    assert one.receive() == [Message(Kind.CHILD, 4711, 4711)]
+    assert one.receive() == [Message(Kind.RELEASED, 4711, 4711)]
     assert one.receive() == other.receive() == []
     assert not one.peer_is_gone
     assert not other.peer_is_gone
+
+
+def test_what_was_put_back_comes_first() -> None:
+    one, other = channels()
+    for number in (1, 2, 3):
+        other.send(Message(Kind.NOTE, number))
+    one.put_back(one.receive()[1:])
+    other.send(Message(Kind.NOTE, 4))
+    assert [message.first for message in one.receive()] == [2, 3, 4]
+    other.close()
+    one.put_back([Message(Kind.NOTE, 5)])
+    assert one.receive() == [Message(Kind.NOTE, 5)]
+    assert one.peer_is_gone
+    one.close()
 
 
 def test_the_last_words_of_a_dead_peer_are_heard() -> None:

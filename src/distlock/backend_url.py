@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 EMBEDDED = "local:"
+
+
+def probable_backend(arguments: Sequence[str]) -> str:
+    """A guess at what will be chosen, before options and configuration have been read. Good for getting ready, for no
+    more."""
+    for index, word in enumerate(arguments):
+        if word in ("-b", "--backend"):
+            return "".join(arguments[index + 1 : index + 2])
+        if word.startswith("--backend="):
+            return word.removeprefix("--backend=")
+    return os.environ.get("DISTLOCK_BACKEND") or EMBEDDED
 
 
 def password() -> str | None:

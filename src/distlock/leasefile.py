@@ -6,6 +6,7 @@ CLOCK_BOOTTIME and mean something only under the boot id beside them.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -50,8 +51,13 @@ class LeaseFile:
         }
         new = self.path.with_suffix(".new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file)
+        try:
+            # The child waits for this. json.dump and a file object take twice as long.
+            written = json.dumps(content).encode()  # ASCII
+            if os.write(descriptor, written) < len(written):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
         os.replace(new, self.path)
 
     def remove(self) -> None:

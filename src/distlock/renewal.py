@@ -88,12 +88,17 @@ class Renewal:
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
 
     def start(self) -> None:
+        """Does nothing if it is started."""
+        if self._woken >= 0:
+            return
         self._woken = os.eventfd(0, os.EFD_CLOEXEC)  # open as long as the process: the thread may outlive us
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
         """No request is sent after this. False if one is still under way after ``timeout`` seconds. The thread itself
         may end a little later: who hands a lock over does not wait for that."""
+        if self._woken < 0:
+            return True  # never started
         self._stopped = True
         os.eventfd_write(self._woken, 1)
         quiet = self._requests.acquire(timeout=timeout)

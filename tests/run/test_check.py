@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def test_verify_sees_what_the_file_does_not(lab: Lab) -> None:
     job = Job(lab, "--ttl", "60")
     try:
         for path in (lab.folder / "locks").iterdir():
-            path.unlink()
+            shutil.rmtree(path)
         assert job.check() == (0, "")
         code, said = job.check("--verify")
         assert code == 76

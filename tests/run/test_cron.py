@@ -58,7 +58,7 @@ def test_names_in_every_locale(lab: Lab) -> None:
     for locale in ("C", "C.UTF-8", "POSIX"):
         done = lab.run("резервная копия/π", "--", "printenv", "DISTLOCK_NAME", environment={"LC_ALL": locale})
         assert done.stdout.decode() == "резервная копия/π\n"
-    (only,) = (lab.folder / "locks").glob("*.lock")
+    (only,) = (lab.folder / "locks").glob("*.lock/lock.db")
     assert only.stat().st_mode & 0o777 == 0o600
 
 
@@ -152,12 +152,12 @@ def test_disk_that_fills_up_during_the_run(job: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"garbage" * 4000])
 def test_damaged_database_is_not_a_free_lock(lab: Lab, content: bytes) -> None:
     assert lab.run("job", "--", "true").returncode == 0
-    (path,) = (lab.folder / "locks").glob("*.lock")
+    (path,) = (lab.folder / "locks").glob("*.lock/lock.db")
     path.write_bytes(content)
     mark = lab.folder / "mark"
     done = lab.run("job", "--", "touch", str(mark), seconds=8)
     assert done.returncode == 69
-    assert str(path) in done.stderr.decode()
+    assert str(path.parent) in done.stderr.decode()
     assert done.stderr.decode().count("\n") == 1
     assert not mark.exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 
@@ -85,7 +86,7 @@ def test_lost_lease_ends_them_whatever_was_asked(lab: Lab) -> None:
         )
         assert run.stdout
         pid = int(run.stdout.readline())
-        next((lab.folder / "locks").glob("*.lock")).unlink()
+        shutil.rmtree(next((lab.folder / "locks").glob("*.lock")))
         assert run.wait(10) == 76
         assert not is_alive(pid)
         (lab.folder / "daemon").unlink()

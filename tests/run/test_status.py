@@ -188,11 +188,11 @@ def test_a_thousand_locks_are_listed(thousand: Lab) -> None:
 @pytest.mark.parametrize("command", [["status"], ["inspect", "job"], ["inspect", "-q", "job"]])
 def test_unavailable_backend_is_one_line_and_69(lab: Lab, command: list[str]) -> None:
     assert lab.run("job", "--", "true").returncode == 0
-    (path,) = (lab.folder / "locks").glob("*.lock")
+    (path,) = (lab.folder / "locks").glob("*.lock/lock.db")
     path.write_bytes(b"garbage" * 1000)
     done = ask(lab, *command)
     assert (done.returncode, done.stderr.count("\n")) == (69, 1)
-    assert str(path) in done.stderr
+    assert str(path.parent) in done.stderr
     done = ask(lab, *command, "-b", "nonsense:")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (78, "", 1)
 

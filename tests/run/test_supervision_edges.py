@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def stop(pid: int) -> None:
 
 def take_away(lab: Lab) -> None:
     (path,) = (lab.folder / "locks").glob("*.lock")
-    path.unlink()
+    shutil.rmtree(path)
 
 
 def test_lease_lost_under_a_stopped_supervisor(lab: Lab) -> None:
@@ -47,6 +48,20 @@ def test_lease_lost_under_a_stopped_supervisor(lab: Lab) -> None:
     os.kill(run.pid, signal.SIGCONT)
     _, stderr = run.communicate(timeout=5)
     assert run.returncode == 76
+    assert b"was removed or replaced" in stderr
+
+
+def test_lease_had_and_lost_under_a_stopped_supervisor(lab: Lab) -> None:
+    """The renewer starts the child without it; awake again, it hears of both at once and misses neither."""
+    holder, waiter = waiting(lab, *STARTED)
+    stop(waiter.pid)
+    holder.terminate()
+    child = started(waiter)
+    take_away(lab)
+    wait_until(lambda: not is_alive(child), 5)
+    os.kill(waiter.pid, signal.SIGCONT)
+    _, stderr = waiter.communicate(timeout=5)
+    assert waiter.returncode == 76
     assert b"was removed or replaced" in stderr
 
 

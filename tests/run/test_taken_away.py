@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -37,9 +38,9 @@ def take_away(lab: Lab, how: str) -> None:
         with Redis.from_url(lab.backend) as server:
             assert server.delete("lock:job") if how == "removed" else server.set("lock:job", "thief", xx=True)
         return
-    (path,) = (lab.folder / "locks").glob("*.lock")
+    (path,) = (lab.folder / "locks").glob("*.lock/lock.db")
     if how == "removed":
-        path.unlink()
+        shutil.rmtree(path.parent)
         return
     database = sqlite3.connect(path, timeout=5)
     with database:

@@ -62,13 +62,13 @@ class ControlGroup:
     def remove(self) -> None:
         """What is left in it is put where it would be without us: a finished command may leave a daemon."""
         for _ in range(50):
-            for inner in self._path.glob(f"{_PREFIX}*"):  # of a nested run that was killed whole
-                ControlGroup(inner).remove()
             try:
                 self._path.rmdir()
             except FileNotFoundError:
                 return
             except OSError:
+                for inner in self._path.glob(f"{_PREFIX}*"):  # of a nested run that was killed whole
+                    ControlGroup(inner).remove()
                 self._empty()
             else:
                 return

@@ -7,7 +7,7 @@ is written before a kill either: stderr may be a full pipe that nobody reads.
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..clock import TICK, boottime
@@ -64,9 +64,12 @@ class Holding:
         assert self._child_status is not None
         return self._child_status
 
-    def until_the_end(self) -> None:
-        """Whatever goes wrong in here, the tree is dead before the error leaves."""
+    def until_the_end(self, early: Sequence[signal.struct_siginfo] = ()) -> None:
+        """``early`` are signals that came while the child was being started. Whatever goes wrong in here, the tree is
+        dead before the error leaves."""
         try:
+            for info in early:
+                self._forward(info)
             while self._child_status is None:
                 self._step(self._forward)
             self._lost_while_nobody_looked()
@@ -151,8 +154,7 @@ class Holding:
         if self.lost is not None:
             self._await_descendants()
         elif policy is None:
-            group = self._child if self._own_group else os.getpgrp()
-            if self._plan.verbosity >= 0 and (left := tree.in_group(group, among=self._living())):
+            if self._plan.verbosity >= 0 and (left := self._left_in_group()):
                 pids = " ".join(str(process.pid) for process in left)
                 self.unsaid.append(
                     f"COMMAND ended and left {len(left)} of its processes running without the lock (pid {pids}); "
@@ -166,6 +168,11 @@ class Holding:
             self._stop_all(self._plan.kill_signal)
             self._await_descendants(until=boottime() + self._plan.grace)
             self._kill_all()
+
+    def _left_in_group(self) -> list[tree.Process]:
+        if self._own_group and not tree.group_exists(self._child):
+            return []  # nearly always, and a twentieth of the work
+        return tree.in_group(self._child if self._own_group else os.getpgrp(), among=self._living())
 
     def _await_descendants(self, until: float = float("inf")) -> None:
         while self._living() and boottime() < until:

@@ -1,7 +1,8 @@
-"""What a run is to do, complete and checked, before any process is forked."""
+"""What a run is to do, complete and checked, before anything is done."""
 
+import marshal
 import signal
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from ..backends.base import Safety
 from .command import Command
@@ -34,3 +35,12 @@ class Plan(NamedTuple):
     strangers: frozenset[int]
     """Children that this process had before it became distlock (``exec distlock …`` in a script with background
     jobs). They are not of the run and are never signalled."""
+
+    def to_bytes(self) -> bytes:
+        """For a process of the same interpreter; pickle costs 3 ms to import."""
+        return marshal.dumps(tuple(self._replace(command=tuple(self.command), kill_signal=int(self.kill_signal))))  # type: ignore[arg-type]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        plan = cls(*marshal.loads(data))
+        return plan._replace(command=Command(*plan.command), kill_signal=signal.Signals(plan.kill_signal))

@@ -11,39 +11,42 @@ import fcntl
 import os
 import pwd
 import select
-import signal
+import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ..backends import open_backend
+from ..backend_url import probable_backend
+from ..backends import open_backend, preload
 from ..backends.base import (
     Backend,
     Client,
     DistlockError,
     Environment,
     Grant,
+    LeaseLost,
     LockState,
     Request,
     Unavailable,
 )
 from ..clock import boottime
 from ..environment import outer_owners
-from ..errors import Cancelled
+from ..errors import Cancelled, InternalError
 from ..leasefile import KeptLeaseFile
 from ..notices import cannot_kill, say_if_ready
+from ..quoting import quoted
 from ..renewal import Renewal, Schedule
 from ..requirement import check_class
 from ..session import Acquisition, Waiting, describe
 from ..state import state_directory
-from . import tree
-from .cgroup import ControlGroup
+from .briefing import Briefing
+from .gate import Links, Order
 from .naming import name_process
 from .plan import Plan
+from .run_tree import RunTree
 from .signals import Signals
-from .wire import FAILURES, LOWEST_DESCRIPTOR, Channel, Kind, Message, SharedDeadline
+from .wire import FAILURES, LOWEST_DESCRIPTOR, Kind, Message
 
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
@@ -51,14 +54,20 @@ _LATER_THAN_SUPERVISOR = 0.03
 _RELEASE = 3.0
 """Seconds for giving the lease back: the supervisor waits for little more."""
 _REQUEST = 3.0
-_STUBBORN_AFTER = 1.0
 
 
-def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, signals: Signals) -> NoReturn:
+def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> NoReturn:
     """The whole life of R. Never returns; whatever goes wrong is told to the supervisor."""
+    stderr = _detach((*briefing.descriptors, *links.channel.descriptors, *links.gate.of_renewer), signals)
+    preload(probable_backend(sys.argv))
+    content = briefing.receive()
+    if content is None:
+        os._exit(0)
+    plan, channel = Plan.from_bytes(content), links.channel
     try:
-        stderr = _detach(channel, signals, keep_stderr=plan.verbosity >= 2)
-        _Renewer(plan, supervisor, channel, deadline, stderr).run()
+        if plan.verbosity >= 2 and stderr >= 0:
+            os.dup2(stderr, 2)
+        _Renewer(plan, supervisor, links, stderr).run()
     except Cancelled:
         pass
     except DistlockError as error:
@@ -66,13 +75,15 @@ def run(plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline,
         channel.send(Message(Kind.FAILED, place, text=str(error)))
     except BaseException as error:  # noqa: BLE001 - a process that must tell its end
         if plan.verbosity >= 2:
+            import traceback
+
             traceback.print_exc()
         channel.send(Message(Kind.FAILED, 0, text=f"the renewer failed: {type(error).__name__}: {error}"))
     finally:
         os._exit(0)
 
 
-def _detach(channel: Channel, signals: Signals, keep_stderr: bool) -> int:
+def _detach(ours: Sequence[int], signals: Signals) -> int:
     """A session of its own, nothing of the caller's. Gives a descriptor of the caller's stderr for last words; what
     libraries write to theirs is not for the user."""
     os.setsid()
@@ -83,28 +94,24 @@ def _detach(channel: Channel, signals: Signals, keep_stderr: bool) -> int:
     except OSError:
         stderr = -1  # closed by the caller
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for standard in (0, 1) if keep_stderr else (0, 1, 2):
+    for standard in (0, 1, 2):
         os.dup2(null, standard)
     # The caller's other descriptors are not ours to keep open: somebody may wait for their end of file.
-    kept = sorted({*channel.descriptors, stderr} - {-1})
+    kept = sorted({*ours, stderr} - {-1})
     for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(low + 1, high)
     return stderr
 
 
 class _Renewer:
-    def __init__(self, plan: Plan, supervisor: int, channel: Channel, deadline: SharedDeadline, stderr: int) -> None:
+    def __init__(self, plan: Plan, supervisor: int, links: Links, stderr: int) -> None:
         self._plan = plan
         self._supervisor = supervisor
-        self._supervisor_itself = tree.identify(supervisor)
-        self._channel = channel
-        self._deadline = deadline
+        self._tree = RunTree(plan.owner, supervisor, plan.strangers)
+        self._channel, self._deadline, self._gate = links
         self._stderr = stderr
-        self._not_of_the_run = plan.strangers | {os.getpid()}
+        self._refusal: DistlockError | None = None
         self._child_started = False
-        self._group = 0
-        self._cgroup = ControlGroup.of(plan.owner)
-        self._known: set[tree.Process] = set()
 
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
 
@@ -124,21 +131,21 @@ class _Renewer:
             on_trouble=lambda line: self._channel.send(Message(Kind.TROUBLE, text=line)),
         )
         lease_file.write(self._schedule)
-        token = -1 if grant.token is None else grant.token
-        self._channel.send(Message(Kind.GRANTED, token, text=lease_file.path))
-        renewal.start()
+        self._start_child(renewal)
         self._hold(renewal)
         self._give_back(backend, renewal)
+        if self._refusal:
+            raise self._refusal
 
     def _acquire_or_clean_up(self, backend: Backend) -> Grant:
         try:
             return self._acquire(backend)
         except Cancelled:
             self._channel.receive()
-            if self._channel.peer_is_gone and self._cgroup:  # the supervisor was killed: it cannot remove the group
-                self._await_supervisors_death()
-                self._cgroup.kill()
-                self._cgroup.remove()
+            if self._channel.peer_is_gone:
+                self._tree.await_supervisors_death()
+                self._tree.end_control_group()
+                self._tree.remove_control_group()
             raise
 
     def _acquire(self, backend: Backend) -> Grant:
@@ -172,49 +179,60 @@ class _Renewer:
             on_waiting=on_waiting,
         ).run()
 
+    def _start_child(self, renewal: Renewal) -> None:
+        """If the supervisor permits it, now or later. Sets ``_refusal`` when nothing is to be started any more."""
+        if renewal.lost or boottime() >= self._schedule.soft:
+            self._refusal = LeaseLost(f"{quoted(self._plan.name)}: lease lost before COMMAND was started")
+            return
+        parked = self._gate.take()
+        if parked is None:
+            return
+        self._tree.group = parked.group
+        self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor
+        if self._gate.order(Order(self._schedule.grant.token, self._lease_file.path)):
+            self._channel.send(Message(Kind.GRANTED))
+        elif self._tree.supervisor_lives():
+            self._child_started = False
+            self._gate.permit(parked)  # so that the supervisor can tell
+            self._refusal = InternalError("the process that waited to become COMMAND was killed; nothing was started")
+
     def _hold(self, renewal: Renewal) -> None:
         """Until the supervisor says that the child has ended, or is dead, or all must be killed."""
         look = select.poll()
         look.register(self._channel.reading, select.POLLIN)
+        waiting = not self._child_started
+        if waiting:
+            look.register(self._gate.permission, select.POLLIN)
         snapshot_at = boottime() + _SNAPSHOT_EVERY / 2
         tidy_at, tidied = snapshot_at, False
-        while True:
+        while not self._refusal:
             look.poll(_TICK * 1000)
             now = boottime()
             if self._child_started and now >= self._deadline.get() + _LATER_THAN_SUPERVISOR:
                 self._end_tree(renewal)
-            for message in self._channel.receive():
-                if message.kind is Kind.CHILD:
-                    self._child_started = True
-                    self._group = message.second
-                elif message.kind is Kind.RELEASE:
-                    return
+            if any(message.kind is Kind.RELEASE for message in self._channel.receive()):
+                return
             if self._channel.peer_is_gone:
                 self._supervisor_died(renewal)
                 return
+            renewal.start()  # not at once: the child needs the processor, and the first renewal is far off
+            if waiting:
+                self._start_child(renewal)
+                if self._child_started:
+                    waiting = False
+                    look.unregister(self._gate.permission)
             if now >= snapshot_at:
                 snapshot_at = now + _SNAPSHOT_EVERY
-                self._known = set(self._below_supervisor())
+                self._tree.look()
             if not tidied and now >= tidy_at:
                 # It reads a directory, which may be on a server that hangs: not here, where the clock is watched.
                 threading.Thread(target=self._lease_file.tidy, args=(now,), daemon=True).start()
                 tidied = True
 
     def _supervisor_died(self, renewal: Renewal) -> None:
-        """Its files are closed a moment before its child gets the parent's death signal; only a supervisor that is a
-        zombie has sent it. Until then a child could be alive that nobody has told us of."""
-        self._await_supervisors_death()
+        self._tree.await_supervisors_death()
         self._end_tree(renewal)
-        if self._cgroup:
-            self._cgroup.remove()
-
-    def _supervisor_lives(self) -> bool:
-        """It, and not a later process with its pid."""
-        return self._supervisor_itself is not None and tree.is_alive(self._supervisor_itself)
-
-    def _await_supervisors_death(self) -> None:
-        while self._supervisor_lives():
-            time.sleep(0.001)
+        self._tree.remove_control_group()
 
     def _give_back(self, backend: Backend, renewal: Renewal) -> None:
         """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
@@ -249,39 +267,16 @@ class _Renewer:
 
     # -- ending the tree ---------------------------------------------------------------------------------------------
 
-    def _below_supervisor(self) -> list[tree.Process]:
-        return tree.descendants(self._supervisor, self._not_of_the_run) if self._supervisor_lives() else []
-
-    def _living(self) -> set[tree.Process]:
-        """All of the run that can be found: by ancestry while the supervisor lives, and by what does not need it."""
-        found = {process for process in self._known if tree.is_alive(process)}
-        found.update(tree.with_owner(self._plan.owner))
-        if self._group:
-            found.update(tree.in_group(self._group))
-        if self._cgroup:
-            found.update(self._cgroup.processes())
-        found.update(self._below_supervisor())
-        for process in list(found):
-            found.update(tree.descendants(process.pid, self._not_of_the_run))
-        return {process for process in found if process.pid not in (os.getpid(), self._supervisor)}
-
     def _end_tree(self, renewal: Renewal) -> None:
-        """SIGKILL until nothing is left. While something cannot be killed the lease is kept, if the server lets us."""
-        if self._cgroup:
-            self._cgroup.kill()  # also what only the group knows
-        since = boottime()
-        pause = 0.001
-        while living := self._living():
-            self._known |= living
-            if self._cgroup:
-                self._cgroup.kill()
-            tree.send(living, signal.SIGKILL)
-            time.sleep(pause)
-            if pause < 0.05 and boottime() - since > _STUBBORN_AFTER:
-                renewal.survivors = True
-                pause = 0.05
-                if self._channel.peer_is_gone and self._stderr >= 0:
-                    say_if_ready(cannot_kill([process.pid for process in living]), self._stderr)
+        """While something cannot be killed the lease is kept, if the server lets us."""
+
+        def survive(pids: list[int]) -> None:
+            renewal.survivors = True
+            renewal.start()
+            if self._channel.peer_is_gone and self._stderr >= 0:
+                say_if_ready(cannot_kill(pids), self._stderr)
+
+        self._tree.end(survive)
         renewal.survivors = False
         self._child_started = False
 

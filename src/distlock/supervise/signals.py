@@ -35,8 +35,14 @@ class Signals:
         return info
 
     def restore_in_child(self) -> None:
-        """Mask and dispositions as distlock found them. One cannot be known: CPython sets SIGPIPE and SIGXFSZ to
-        ignored before any code of ours runs, so they go back to the default even if the caller ignored them."""
+        """Mask and dispositions."""
+        self.restore_dispositions()
+        self.restore_mask()
+
+    def restore_dispositions(self) -> None:
+        """As distlock found them, for the child; the mask still keeps all away. One thing cannot be known: CPython sets
+        SIGPIPE and SIGXFSZ to ignored before any code of ours runs, so they go back to the default even if the caller
+        ignored them."""
         for number in _OVERWRITTEN_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
         for number in FORWARDED:
@@ -44,6 +50,9 @@ class Signals:
                 signal.signal(number, signal.SIG_DFL)
         if signal.SIGCHLD in self._ignored:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    def restore_mask(self) -> None:
+        """As distlock found it, for the child: what was sent to it meanwhile reaches it now."""
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def restore_in_renewer(self) -> None:

@@ -20,11 +20,12 @@ from ..quoting import quoted
 from . import tree
 from .cgroup import ControlGroup
 from .child import ParkedChild
+from .gate import Links
 from .holding import Child, Holding
 from .linux import become_subreaper
 from .plan import Plan
 from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
-from .wire import FAILURES, Channel, Kind, Message, SharedDeadline
+from .wire import FAILURES, Kind, Message
 
 _CANCEL = 0.8
 """Seconds for the renewer to leave the queue when a signal ends the waiting."""
@@ -37,92 +38,102 @@ _RELEASE_WHEN_LOST = 0.5
 class Supervisor:
     """One run, from the fork of the renewer on."""
 
-    def __init__(self, plan: Plan, signals: Signals, channel: Channel, deadline: SharedDeadline, renewer: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        signals: Signals,
+        links: Links,
+        renewer: int,
+        child: ParkedChild,
+        cgroup: ControlGroup | None,
+    ) -> None:
         self._plan = plan
         self._signals = signals
-        self._channel = channel
-        self._deadline = deadline
+        self._channel, self._deadline, self._gate = links
         self._renewer = renewer
+        self._child = child
+        self._cgroup = cgroup
+        self._early: list[signal.struct_siginfo] = []
 
     def run(self) -> int:
         """The wait status to end with: the child's, or death by the signal that ended the waiting.
 
         Raises LeaseLost when the child was stopped, and what prevented it when there was no child.
         """
-        child = self._prepare()
+        child = self._child
         try:
-            granted = self._await_grant()
-            return granted if isinstance(granted, int) else self._hold(granted, child)
+            self._prepare()
+            ended_by = self._await_start()
+            return self._hold(child) if ended_by is None else ended_by
         finally:
             child.dismiss()
             if self._cgroup:
                 self._cgroup.remove()
 
-    def _hold(self, granted: Message, child: ParkedChild) -> int:
-        holding = None
+    def _hold(self, child: ParkedChild) -> int:
+        child.started()
+        started = Child(child.pid, child.own_group, self._cgroup)
+        holding = Holding(self._plan, self._signals, self._channel, self._deadline, self._renewer, started)
         try:
-            holding = self._start(granted, child)
-            holding.until_the_end()
+            holding.until_the_end(self._early)
             if holding.lost is None:
-                child.check_exec()
+                child.check_exec(self._plan.command)
         finally:
-            trouble = self._release(lost=holding is not None and holding.lost is not None)
+            trouble = self._release(lost=holding.lost is not None)
         for text in (*holding.unsaid, *self._release_notice(holding, trouble)):
             say(text)
         if holding.lost is not None:
             raise LeaseLost(f"{quoted(self._plan.name)}: lease lost: {holding.lost}; {holding.what_was_stopped}")
         return holding.status
 
-    def _prepare(self) -> ParkedChild:
+    def _prepare(self) -> None:
         """All that does not need the lock, while the renewer asks for it."""
         become_subreaper()
         reading = self._channel.reading
         fcntl.fcntl(reading, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(reading, fcntl.F_SETFL, fcntl.fcntl(reading, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO wakes us
-        group = ControlGroup.of(self._plan.owner)
-        self._cgroup = group if group and group.create() else None
-        # With a terminal the child gets no process group of its own: it would be stopped when it reads, and Ctrl-C
-        # would not reach it.
-        self._own_group = not _has_terminal()
-        return ParkedChild(
-            self._plan, self._signals, self._channel, self._deadline, own_group=self._own_group, cgroup=self._cgroup
-        )
+        self._child.prepare(self._plan.to_bytes())
 
-    def _await_grant(self) -> Message | int:
+    def _await_start(self) -> int | None:
+        """Until the renewer has the lock and has ordered the child to start; or the wait status to end with. Whatever
+        says that nothing was started takes the permission back first."""
         plan = self._plan
         given_up_at = None if plan.wait is None else boottime() + plan.jitter + plan.wait + _ANSWER
         while True:
-            for message in self._channel.receive():
+            messages = self._channel.receive()
+            for index, message in enumerate(messages):
                 if message.kind is Kind.GRANTED:
-                    return message
-                if message.kind is Kind.FAILED:
+                    self._channel.put_back(messages[index + 1 :])
+                    return None
+                if message.kind is Kind.FAILED and self._nothing_is_started():
                     self._await_renewer(_CANCEL)
                     raise FAILURES[message.first](message.text)
                 if message.kind is Kind.NOTE:
                     say_if_ready(message.text)  # not worth a late start
             if self._channel.peer_is_gone:
+                if not self._nothing_is_started():
+                    return None
                 raise InternalError("the renewer ended before it got the lock; nothing was started")
-            if given_up_at is not None and boottime() >= given_up_at:
+            if given_up_at is not None and boottime() >= given_up_at and self._nothing_is_started():
                 self._end_renewer()
                 raise Unavailable("the renewer does not answer; nothing was started")
             info = self._signals.next(TICK)
-            if info and info.si_signo in FORWARDED:
+            if info is None or info.si_signo not in FORWARDED | JOB_CONTROL:
+                continue
+            permission = self._gate.take()
+            if permission is None:
+                self._early.append(info)
+            elif info.si_signo in FORWARDED:
                 self._channel.send(Message(Kind.RELEASE))
                 self._await_renewer(_CANCEL)
                 return info.si_signo  # as a wait status: death by this signal
-            if info and info.si_signo in JOB_CONTROL:
+            else:
                 stop_self(info.si_signo)
+                self._gate.permit(permission)
 
-    def _start(self, granted: Message, child: ParkedChild) -> Holding:
-        """Raises LeaseLost, CommandNotFound, CommandNotExecutable: nothing was started then."""
-        plan = self._plan
-        if boottime() >= self._deadline.get() - plan.grace:
-            raise LeaseLost(f"{quoted(plan.name)}: lease lost before COMMAND was started")
-        # First: from here on the renewer ends it too, whatever becomes of us.
-        self._channel.send(Message(Kind.CHILD, child.pid, child.pid if self._own_group else 0))
-        child.start(token=None if granted.first < 0 else granted.first, lease_file=granted.text)
-        started = Child(child.pid, self._own_group, self._cgroup)
-        return Holding(plan, self._signals, self._channel, self._deadline, self._renewer, started)
+    def _nothing_is_started(self) -> bool:
+        """And nothing will be."""
+        return self._gate.take() is not None
 
     def _release(self, lost: bool) -> str | None:
         """Let the renewer give the lock back; why it could not, or None."""
@@ -159,11 +170,3 @@ class Supervisor:
             os.waitpid(self._renewer, 0)
         except ChildProcessError:
             pass  # reaped with the orphans
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True

@@ -100,6 +100,17 @@ def _living_below(direct: list[int], without: frozenset[int]) -> list[Process]:
     return found
 
 
+def group_exists(group: int) -> bool:
+    """Whether any process is in it, zombies included."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def in_group(group: int, among: Iterable[Process] | None = None) -> list[Process]:
     """Live processes of a process group, of all or among some."""
     pids = _pids() if among is None else (process.pid for process in among)

@@ -22,15 +22,14 @@ LOWEST_DESCRIPTOR = 10  # never 0, 1 or 2, also when the caller closed those
 
 class Kind(IntEnum):
     # renewer to supervisor
-    GRANTED = 1  # first: the token, or -1; text: path of the lease file, or empty
+    GRANTED = 1  # and the child has been ordered to start
     FAILED = 2  # first: the error's place in FAILURES; text: its message
     LOST = 3  # text: why
     NOTE = 4  # first: the verbosity from which it is said; text: the line
     TROUBLE = 5  # text: what went wrong with a renewal that will be tried again
     RELEASED = 6  # first: 1 released, 0 not; text: why not
     # supervisor to renewer
-    CHILD = 7  # first: pid; second: its process group, 0 if shared with the supervisor
-    RELEASE = 8  # nobody wants the lock any more, and nothing of a child is to be killed
+    RELEASE = 7  # nobody wants the lock any more, and nothing of a child is to be killed
 
 
 FAILURES: tuple[type[DistlockError], ...] = (
@@ -83,6 +82,7 @@ class Channel:
         self.reading = reading
         self._writing = writing
         self._decoder = Decoder()
+        self._put_back: list[Message] = []
         self.peer_is_gone = False
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
@@ -97,7 +97,7 @@ class Channel:
 
     def receive(self) -> list[Message]:
         """What has come. Sets ``peer_is_gone`` at end of file."""
-        messages: list[Message] = []
+        messages, self._put_back = self._put_back, []
         while not self.peer_is_gone:
             try:
                 data = os.read(self.reading, 65536)
@@ -107,6 +107,10 @@ class Channel:
                 self.peer_is_gone = True
             messages += self._decoder.feed(data)
         return messages
+
+    def put_back(self, messages: list[Message]) -> None:
+        """What came with others and is for somebody who receives later."""
+        self._put_back = messages
 
     @property
     def descriptors(self) -> tuple[int, int]:
