@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .postgres_url import Server
 
 _PAGE = 500
+_OF_THE_TIME = 0.8
 LOST = {
     "gone": "it ran out before it was renewed, or its row was changed",
     "taken": "it went to somebody else",
@@ -66,7 +67,9 @@ class PostgresBackend(Backend):
         until = self.clock() + timeout
         self.link.connect(until)
         client = request.client
-        not_after = 0.0 if self._server_ahead is None else self._server_ahead + until * 1e6
+        # The server gives up before we do: what it grants a moment later nobody would hear of.
+        left = _OF_THE_TIME * (until - self.clock())
+        not_after = 0.0 if self._server_ahead is None else self._server_ahead + (self.clock() + left) * 1e6
 
         def statement(file: str) -> bytes:
             return sql.statement(
@@ -79,7 +82,7 @@ class PostgresBackend(Backend):
                 channel=sql.text(sql.channel("wake", client.owner)),
                 pid=str(self.link.pid),
                 place=place,
-                timeout=sql.number(timeout),
+                timeout=sql.number(left),
                 not_after=f"{not_after:.0f}",
                 **self.beside(request.name, client.owner),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -34,12 +35,13 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """In a folder of its own: it refuses to run as root, and another user does not get at root's."""
+    """In a folder of its own: it refuses to run as root, and another user does not get at root's, nor at what lies
+    in it."""
     with socket.socket() as opened:
         opened.bind((_HOST, 0))
         port: int = opened.getsockname()[1]
     programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
-    folder = Path(tempfile.mkdtemp(prefix="distlock-benchmark-postgres-"))
+    folder = Path(tempfile.mkdtemp(prefix="distlock-benchmark-postgres-", dir=None if os.geteuid() else "/tmp"))
     as_user = ["setpriv", "--pdeathsig", "KILL"]  # nothing stays behind a benchmark that was killed
     if os.geteuid() == 0:
         entry = pwd.getpwnam(_USER)
@@ -48,16 +50,17 @@ def postgres_server() -> Iterator[PostgresServer]:
     try:
         data = str(folder / "data")
         make = [*as_user, str(programs / "initdb"), "-D", data, "-A", "trust", "-U", _USER, "--no-sync"]
-        subprocess.run(make, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(make, cwd=folder, stdout=subprocess.DEVNULL, check=True)
         serve = [*as_user, str(programs / "postgres"), "-D", data, "-p", str(port), "-k", "", "-h", _HOST]
         process = subprocess.Popen(
-            serve, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            serve, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
             server = PostgresServer(port)
             wait_until(server.is_up, "postgres answers")
             yield server
         finally:
+            process.send_signal(signal.SIGINT)  # with TERM it would wait for its clients to go
             end(process, grace=10.0)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
