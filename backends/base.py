@@ -51,6 +51,15 @@ class LeaseLost(DistlockError):
     on after "lease lost: "."""
 
 
+class Unmarked(DistlockError):
+    """The lock was given back, but a mark that was to go with it could not be written."""
+
+
+class Revoked(LeaseLost):
+    """An operator took the lease away. The lock stays this owner's until it is released or the TTL is over, so that
+    nobody else gets it before the job is dead."""
+
+
 class Client(NamedTuple):
     """Who holds or waits, as operators see it. ``pid`` is the supervisor's; ``command`` is argv[0] only."""
 
@@ -81,11 +90,28 @@ class Grant(NamedTuple):
     valid_from: float
 
 
-class Success(NamedTuple):
-    """The last run of a lock that succeeded, by when it started."""
+class Mark(NamedTuple):
+    """That something is done under a lock, for later runs to see. A slot has one mark: a later one replaces it."""
+
+    slot: str
+    """SUCCESS, or a word of the caller's choice of at most 200 bytes."""
+    ago: float
+    """Seconds since what is marked began."""
+    keep: float
+    """Seconds from now for which it is remembered. Forgotten within a day after that, or at the next mark."""
+
+
+SUCCESS = "success"
+"""The slot of the last run of a lock that succeeded."""
+SUCCESS_KEPT = 400 * 86400.0
+"""Seconds for which that is remembered: longer than a year, of yearly jobs."""
+
+
+class Marked(NamedTuple):
+    """A mark as the engine has it."""
 
     at: float
-    """Unix time by the engine's clock. Shown to people, never compared."""
+    """Unix time by the engine's clock at which what is marked began. Shown to people, never compared."""
     age: float
     """Seconds since then, by the same clock."""
 
@@ -100,7 +126,11 @@ class LockState(NamedTuple):
     ttl: float | None
     expires_in: float | None
     waiters: tuple[Client, ...]
-    last_success: Success | None = None
+    last_success: Marked | None = None
+    kept: bool = False
+    """Held by nobody: its last holder's run is over and asked for the lock to be kept."""
+    revoked_by: str | None = None
+    """The operator who took the lease away; it ends as soon as the holder's job is dead."""
 
 
 class Environment(NamedTuple):
@@ -111,10 +141,6 @@ class Environment(NamedTuple):
     """Where embedded engines keep their files; asked for only by those. Raises ConfigurationError."""
     password: str | None = None
     """For a URL that has none. As os.environ has it: a byte that is no text is escaped."""
-
-
-SUCCESS_KEPT = 400 * 86400.0
-"""Seconds for which the last success of a lock is remembered: longer than a year, of yearly jobs."""
 
 
 class Ticket(Protocol):
@@ -150,6 +176,8 @@ class Backend(Protocol):
     token_scope: ClassVar[str]
     """One sentence: over what the tokens of a lock grow."""
     fifo: ClassVar[bool]
+    keeps: ClassVar[bool]
+    """Whether a lock can outlive the process that held it (``keep_for``)."""
 
     @classmethod
     @abstractmethod
@@ -177,12 +205,28 @@ class Backend(Protocol):
         news off the descriptor. None from an engine that is told nothing; another one after any renewal."""
 
     @abstractmethod
-    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
-        """Free the lock if ``grant.owner`` still holds it and wake the next waiter; touch nothing otherwise.
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        """Free the lock if ``grant.owner`` still holds it and wake the next waiter; touch nothing otherwise. In the
+        same atomic step ``marks`` are written, and with ``keep_for`` the lock is not free but kept for so many seconds
+        more: nobody's, and had by nobody. Raises Unavailable, Refused; ValueError if it is to be kept where the engine
+        cannot (``keeps``); Unmarked if the lock was given back, but a mark other than SUCCESS could not be written: a
+        release does not fail for want of room for one."""
 
-        ``ran_for``: the run succeeded, and started that many seconds ago. In the same atomic step this is remembered
-        as the lock's ``last_success``, by the server's clock where there is one, for SUCCESS_KEPT at least.
-        Raises Unavailable, Refused."""
+    @abstractmethod
+    def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
+        """Write a mark while ``grant.owner`` holds the lock. Raises LeaseLost, Unavailable, Refused."""
+
+    @abstractmethod
+    def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
+        """The mark of this slot; None if there is none, or it need not be remembered any more. By the server's clock
+        where it has one. Raises Unavailable, Refused."""
+
+    @abstractmethod
+    def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
+        """Take the lease away from the holder with this token (of one without: with this owner id). Its renewals raise
+        Revoked from then on, its alarm goes off if the engine has one, and it ends when it is released or its TTL is
+        over. With ``now``, and for a lock that is kept, it ends at once, the next waiter is woken, and renewals raise
+        LeaseLost. False, and nothing is changed, if this is not the holder. Raises Unavailable, Refused."""
 
     @abstractmethod
     def inspect(self, name: str, timeout: float) -> LockState:
@@ -196,6 +240,16 @@ class Backend(Protocol):
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         """What of the server's settings as they are now keeps the engine from its class: a clause each, for people.
         Raises Unavailable, Refused."""
+
+    @abstractmethod
+    def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
+        """Atomically remember ``token`` as the greatest that this resource has seen, if it is; in a register for each
+        index of a holder. Gives the greatest there is then: a token below it is stale. On disk, or agreed on, when this
+        returns. Raises Refused from an engine that may forget; Unavailable."""
+
+    @abstractmethod
+    def reset_fence(self, resource: str, index: int, timeout: float) -> None:
+        """Forget what advance_fence remembered. Raises as that."""
 
     @abstractmethod
     def places(self, name: str) -> tuple[str, ...]:

@@ -10,20 +10,33 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from . import local_record as record_of
-from .base import Backend, ConfigurationError, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
+from .base import (
+    SUCCESS,
+    Backend,
+    DistlockError,
+    Grant,
+    LeaseLost,
+    LockState,
+    Mark,
+    Marked,
+    Refused,
+    Safety,
+    Unavailable,
+    Unmarked,
+)
 from .local_boot import Ages, Host
 from .local_crash import CrashProof
-from .local_database import Database, create_lock
-from .local_directory import check_directory, failure, is_shared, make_directory, percent_decoded
+from .local_database import Changed, Database, create_lock
+from .local_directory import check_directory, directory_of, failure, is_shared, make_directory
 from .local_files import Moved
 from .local_queue import byte_is_locked, unlock_byte
+from .local_steps import Steps
 from .local_ticket import LocalTicket
 
 if TYPE_CHECKING:
@@ -47,6 +60,7 @@ class LocalBackend(Backend):
         " was set back"
     )
     fifo: ClassVar[bool] = True
+    keeps: ClassVar[bool] = True
 
     def __init__(self, directory: Callable[[], Path], clock: Callable[[], float], host: Host | None = None) -> None:
         self._choose_directory = directory
@@ -58,16 +72,7 @@ class LocalBackend(Backend):
     def from_url(cls, url: str, environment: Environment) -> Self:
         if url == "local:":
             return cls(lambda: environment.state_directory() / "locks", environment.clock)
-        path = url.removeprefix("local://")
-        problem = ConfigurationError(f"{url!r}: a local backend is local: or local:///DIRECTORY")
-        if path == url or not path.startswith("/") or not path.strip("/") or "?" in path or "#" in path:
-            raise problem
-        try:
-            directory = Path(percent_decoded(path))
-        except ValueError:
-            raise problem from None
-        if "\0" in str(directory):
-            raise problem
+        directory = directory_of(url)
         return cls(lambda: directory, environment.clock)
 
     @cached_property
@@ -111,46 +116,49 @@ class LocalBackend(Backend):
             return self._kept[grant.owner][0]
         return Database(self._path(grant.name), grant.name, self.host, timeout)
 
-    def renew(self, grant: Grant, timeout: float) -> Grant:
-        ages = Ages(self.host, self.clock)
-        valid_from = self.clock()
+    def _steps(self) -> Steps:
+        return Steps(self.host, self.clock)
 
-        def change(sql: sqlite3.Connection) -> float:
-            now = ages.now()
-            record = record_of.read(sql)
-            if record.owner != grant.owner:
-                raise LeaseLost("it went to somebody else or was given back")
-            if record.free_for(ages.age(record, now)) is not None:
-                raise LeaseLost("it ran out before it was renewed")
-            record_of.write_renewal(sql, self.host, now)
-            return record.ttl
-
+    def _change(
+        self, grant: Grant, change: Callable[[sqlite3.Connection], Changed], timeout: float, *, synced: bool = False
+    ) -> Changed:
+        """One step under a lease. Raises LeaseLost, also when the files are gone."""
         try:
             database = self._held(grant, timeout)
             try:
-                ttl = database.change(change, timeout)
+                return database.change(change, timeout, synced=synced)
             finally:
                 self._close_unless_kept(grant, database)
         except (FileNotFoundError, Moved):
             raise LeaseLost(f"{self._path(grant.name)} was removed or replaced") from None
+
+    def renew(self, grant: Grant, timeout: float) -> Grant:
+        steps, valid_from = self._steps(), self.clock()
+        ttl = self._change(grant, lambda sql: steps.renew(sql, grant), timeout)
         return Grant(grant.name, grant.owner, grant.token, ttl, valid_from)
 
     def alarm(self, grant: Grant) -> int | None:
         return None
 
-    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
-        def change(sql: sqlite3.Connection) -> None:
-            if record_of.read(sql).owner == grant.owner:
-                record_of.write_free(sql, self.host, Ages(self.host, self.clock).now())
-                if ran_for is not None:
-                    record_of.write_success(sql, time.time() - ran_for)
-
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        """The last success alone waits for no disk: a power loss may take it back. Every other mark is on the disk when
+        this returns."""
+        steps, synced = self._steps(), any(mark.slot != SUCCESS for mark in marks)
+        problem: Unavailable | None = None
         try:
             database = self._held(grant, timeout)
         except (FileNotFoundError, Moved):
             return
         try:
-            database.change(change, timeout)
+            try:
+                database.change(lambda sql: steps.release(sql, grant, marks, keep_for), timeout, synced=synced)
+            except Unavailable as error:
+                if not synced:
+                    raise
+                # A mark may need a page more than a full disk has; a lock given back needs none.
+                success = tuple(mark for mark in marks if mark.slot == SUCCESS)
+                database.change(lambda sql: steps.release(sql, grant, success, keep_for), timeout)
+                problem = error
         except Moved:
             pass
         except DistlockError:
@@ -160,6 +168,43 @@ class LocalBackend(Backend):
         if ticket:
             unlock_byte(database.descriptor, ticket)  # wakes the next in line
         database.close()
+        if problem:
+            raise Unmarked(str(problem)) from problem
+
+    def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
+        steps = self._steps()
+        self._change(grant, lambda sql: steps.mark(sql, grant, mark), timeout, synced=True)
+
+    def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
+        with self._looking(name, timeout) as sql:
+            return None if sql is None else record_of.read_mark(sql, slot)
+
+    def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
+        steps = self._steps()
+        try:
+            self._check_if_there()
+            database = Database(self._path(name), name, self.host, timeout)
+            try:
+                return database.change(lambda sql: steps.revoke(sql, token, owner, by, now), timeout)
+            finally:
+                database.close()
+        except (FileNotFoundError, Moved):
+            return False
+
+    @contextmanager
+    def _looking(self, name: str, timeout: float) -> Iterator[sqlite3.Connection | None]:
+        """None if there is no such lock."""
+        try:
+            self._check_if_there()
+            database = Database(self._path(name), name, self.host, timeout, to_write=False)
+        except (FileNotFoundError, Moved):
+            yield None
+            return
+        try:
+            with database.transaction(timeout, "BEGIN") as sql:
+                yield sql
+        finally:
+            database.close()
 
     def _close_unless_kept(self, grant: Grant, database: Database) -> None:
         if grant.owner not in self._kept:
@@ -208,12 +253,14 @@ class LocalBackend(Backend):
                 now = ages.now()
                 record = record_of.read(sql)
                 queue = record_of.waiters(sql)
-                success = record_of.read_success(sql)
+                success = record_of.read_mark(sql, SUCCESS)
                 lives = {ticket: byte_is_locked(database.descriptor, ticket) for ticket in (record.ticket, *queue)}
         finally:
             database.close()
         age = ages.age(record, now)
-        held = record.free_for(age) is None and (lives[record.ticket] or not CrashProof(self.host).given(record))
+        held = record.free_for(age) is None and (
+            bool(record.kept) or lives[record.ticket] or not CrashProof(self.host).given(record)
+        )
         return LockState(
             name=database.name,
             held=held,
@@ -223,10 +270,18 @@ class LocalBackend(Backend):
             expires_in=record.ttl - age if held else None,
             waiters=tuple(client for ticket, client in queue.items() if lives[ticket]),
             last_success=success,
+            kept=held and bool(record.kept),
+            revoked_by=record.revoked if held else None,
         )
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return ()
+
+    def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
+        raise Refused("local: keeps no fence registers; give a FILE, beside the resource")
+
+    def reset_fence(self, resource: str, index: int, timeout: float) -> None:
+        self.advance_fence(resource, index, 0, timeout)
 
     def places(self, name: str) -> tuple[str, ...]:
         return (str(self._path(name)),)

@@ -29,13 +29,19 @@ CREATE TABLE lock (
     user      TEXT    NOT NULL DEFAULT '',
     command   TEXT    NOT NULL DEFAULT '',
     label     TEXT,
-    since     REAL    NOT NULL DEFAULT 0    -- Unix time, shown and never compared
+    since     REAL    NOT NULL DEFAULT 0,   -- Unix time, shown and never compared
+    succeeded REAL,                         -- Unix time at which the last run that succeeded started; a row of its
+                                            --   own in mark would need a page more, and a full disk keep the lock
+    kept      INTEGER NOT NULL DEFAULT 0,   -- 1: the run of that holder is over, and the lock outlives it for ttl
+    revoked   TEXT                          -- the operator who has taken the lease away
 );
 
--- The last run that succeeded: no row, or one.
-CREATE TABLE success (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    at REAL    NOT NULL -- when it started, Unix time: the one wall clock that is compared, for days and not for leases
+-- What else is done, for later runs to see, in Unix time: that and succeeded are the one wall clock that is compared,
+-- for days and not for leases.
+CREATE TABLE mark (
+    slot  TEXT PRIMARY KEY,
+    began REAL NOT NULL,
+    till  REAL NOT NULL -- until when it is remembered; dropped at the next mark after that
 );
 
 -- The queue, in the order of its tickets. A row counts while byte 2**40 + ticket of the queue file is locked; a dead

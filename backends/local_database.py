@@ -158,11 +158,13 @@ class Database:
             sql.execute(f"PRAGMA busy_timeout = {milliseconds}")
             self._patience = milliseconds
 
-    def change(self, function: Callable[[sqlite3.Connection], Changed], timeout: float) -> Changed:
+    def change(
+        self, function: Callable[[sqlite3.Connection], Changed], timeout: float, *, synced: bool = False
+    ) -> Changed:
         """A transaction that a full disk does not keep from changing what is stored already. The log is copied into the
         database then, so that it begins anew and needs no room."""
         try:
-            with self.transaction(timeout) as sql:
+            with self.transaction(timeout, synced=synced) as sql:
                 return function(sql)
         except Unavailable as error:
             if _code(error.__cause__) not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
@@ -170,7 +172,7 @@ class Database:
             with suppress(sqlite3.Error):
                 if self._connection is not None:
                     self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        with self.transaction(timeout) as sql:
+        with self.transaction(timeout, synced=synced) as sql:
             return function(sql)
 
     def close(self) -> None:

@@ -104,3 +104,18 @@ def file_system(path: Path, mountinfo: str) -> str:
         if len(point) >= best and path.is_relative_to(point):
             best, kind = len(point), right.split(" ")[0]
     return kind
+
+
+def directory_of(url: str) -> Path:
+    """What ``local:///DIRECTORY`` names. Raises ConfigurationError."""
+    path = url.removeprefix("local://")
+    problem = ConfigurationError(f"{url!r}: a local backend is local: or local:///DIRECTORY")
+    if path == url or not path.startswith("/") or not path.strip("/") or "?" in path or "#" in path:
+        raise problem
+    try:
+        directory = Path(percent_decoded(path))
+    except ValueError:
+        raise problem from None
+    if "\0" in str(directory):
+        raise problem
+    return directory

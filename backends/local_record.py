@@ -2,15 +2,16 @@
 
 import sqlite3
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from .base import Client, Request, Success
+from .base import SUCCESS, SUCCESS_KEPT, Client, Mark, Marked, Request
 from .local_boot import Host
 
 _CLIENT = "owner, host, pid, user, command, label, since"
 _RECORD = (
     "token, reserved, reserver, tickets, changes, changed, boot, machine, contained, namespace, uid, started, ticket,"
-    " ttl, " + _CLIENT
+    " ttl, kept, revoked, " + _CLIENT
 )
 
 
@@ -31,6 +32,8 @@ class Record(NamedTuple):
     started: int
     ticket: int
     ttl: float
+    kept: int
+    revoked: str | None
     holder: Client
 
     @property
@@ -52,7 +55,7 @@ def read(sql: sqlite3.Connection) -> Record:
     row = sql.execute(f"SELECT {_RECORD} FROM lock").fetchone()
     if row is None:
         raise sqlite3.DatabaseError("the lock's record is missing")
-    values = (*row[:14], Client(*row[14:]))
+    values = (*row[:16], Client(*row[16:]))
     return Record(*values)
 
 
@@ -84,7 +87,8 @@ def write_grant(
     sql.execute(
         "UPDATE lock SET tickets = max(tickets, ?1), ticket = ?1, token = ?2, changes = changes + 1, changed = ?3,"
         " boot = ?4, machine = ?5, contained = ?6, namespace = ?7, uid = ?8, started = ?9, ttl = ?10,"
-        " owner = ?11, host = ?12, pid = ?13, user = ?14, command = ?15, label = ?16, since = ?17",
+        " owner = ?11, host = ?12, pid = ?13, user = ?14, command = ?15, label = ?16, since = ?17, kept = 0,"
+        " revoked = NULL",
         (
             *(ticket, token, now, host.boot, host.machine, host.contained, host.namespace, uid, started, request.ttl),
             *_columns(request.client._replace(since=time.time())),
@@ -104,18 +108,47 @@ def write_free(sql: sqlite3.Connection, host: Host, now: float) -> None:
     sql.execute(
         "UPDATE lock SET changes = changes + 1, changed = ?, boot = ?, machine = ?, contained = ?,"
         " namespace = '', uid = 0, started = 0, ticket = 0, ttl = 0,"
-        " owner = '', host = '', pid = 0, user = '', command = '', label = NULL, since = 0",
+        " owner = '', host = '', pid = 0, user = '', command = '', label = NULL, since = 0,"
+        " kept = 0, revoked = NULL",
         (now, host.boot, host.machine, host.contained),
     )
 
 
-def write_success(sql: sqlite3.Connection, at: float) -> None:
-    sql.execute("INSERT OR REPLACE INTO success (id, at) VALUES (1, ?)", (at,))
+def write_kept(sql: sqlite3.Connection, host: Host, now: float, seconds: float) -> None:
+    """Nobody's process stands for it any more, so that none can be missed."""
+    sql.execute(
+        "UPDATE lock SET changes = changes + 1, changed = ?, boot = ?, machine = ?, contained = ?, ttl = ?, kept = 1,"
+        " revoked = NULL, namespace = '', started = 0, ticket = 0",
+        (now, host.boot, host.machine, host.contained, seconds),
+    )
 
 
-def read_success(sql: sqlite3.Connection) -> Success | None:
-    row = sql.execute("SELECT at FROM success").fetchone()
-    return None if row is None else Success(row[0], time.time() - row[0])
+def write_revoked(sql: sqlite3.Connection, by: str) -> None:
+    sql.execute("UPDATE lock SET changes = changes + 1, revoked = ?", (by,))
+
+
+def write_success(sql: sqlite3.Connection, marks: Iterable[Mark]) -> None:
+    for mark in marks:
+        if mark.slot == SUCCESS:
+            sql.execute("UPDATE lock SET succeeded = ?", (time.time() - mark.ago,))
+
+
+def write_marks(sql: sqlite3.Connection, marks: Iterable[Mark]) -> None:
+    """All but the last success."""
+    now = time.time()
+    rows = [(mark.slot, now - mark.ago, now + mark.keep) for mark in marks if mark.slot != SUCCESS]
+    if rows:
+        sql.execute("DELETE FROM mark WHERE till <= ?", (now,))
+        sql.executemany("INSERT OR REPLACE INTO mark (slot, began, till) VALUES (?, ?, ?)", rows)
+
+
+def read_mark(sql: sqlite3.Connection, slot: str) -> Marked | None:
+    now = time.time()
+    if slot == SUCCESS:
+        row = sql.execute("SELECT succeeded FROM lock WHERE succeeded > ?", (now - SUCCESS_KEPT,)).fetchone()
+    else:
+        row = sql.execute("SELECT began FROM mark WHERE slot = ? AND till > ?", (slot, now)).fetchone()
+    return None if row is None else Marked(row[0], now - row[0])
 
 
 def _columns(client: Client) -> tuple[object, ...]:

@@ -166,7 +166,7 @@ class LocalTicket(Ticket):
         self._target = before[-1] if before else record.ticket
         if free_for is not None:
             delay = min(delay, patience - free_for)
-        elif not byte_is_locked(database.descriptor, record.ticket):
+        elif not record.kept and not byte_is_locked(database.descriptor, record.ticket):
             self._suspect = record
         if not before and free_for is None:
             delay = min(delay, record.ttl - self._ages.age(record, now))

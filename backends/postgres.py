@@ -10,11 +10,10 @@ import time
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from . import postgres_sql as sql
-from .base import Backend, Grant, LeaseLost, LockState, Refused, Safety, Unavailable
+from .base import SUCCESS, Grant, LeaseLost, LockState, Refused, Revoked, Safety, Unavailable, Unmarked
 from .postgres_errors import MissingTables
-from .postgres_link import Link
-from .postgres_record import states
-from .postgres_setup import make_tables, privileges_missing, shortcomings
+from .postgres_record import operator, states
+from .postgres_store import Store, written_marks
 from .postgres_ticket import PostgresTicket
 from .postgres_url import parse
 from .redis_record import encode
@@ -22,20 +21,23 @@ from .redis_record import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .base import Environment, Request
+    from .base import Environment, Mark, Request
     from .postgres_link import Row
     from .postgres_url import Server
 
 _PAGE = 500
 _OF_THE_TIME = 0.8
+_LISTEN = 1.0
+"""Seconds at most for getting an alarm ready; without it the next renewal tells."""
 LOST = {
     "gone": "it ran out before it was renewed, or its row was changed",
     "taken": "it went to somebody else",
+    "kept": "it was given back, and the lock is kept",
     "foreign": "its advisory lock went to somebody else",
 }
 
 
-class PostgresBackend(Backend):
+class PostgresBackend(Store):
     safety: ClassVar[Safety] = "correctness"
     exclusive_until: ClassVar[str] = (
         "the lease ends by the server's clock, unless that clock is set, or the server fails over to a standby that is"
@@ -46,10 +48,10 @@ class PostgresBackend(Backend):
         " clock went back"
     )
     fifo: ClassVar[bool] = True
+    keeps: ClassVar[bool] = True
 
     def __init__(self, server: Server, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self.link = Link(server, clock)
+        super().__init__(server, clock)
         self._server_ahead: float | None = None  # µs of the server's wall clock at zero of ours, at most
 
     @classmethod
@@ -140,21 +142,49 @@ class PostgresBackend(Backend):
         )
 
     def judged(self, grant: Grant, row: Row) -> Grant:
-        kind, pid, layout, *_ = row
+        kind, pid, layout, revoked_by, *_ = row
         if kind == "layout":
             raise self.unknown_layout(layout)
+        if kind == "revoked":
+            raise Revoked(f"an operator released it: {operator(revoked_by or '')}")
         if kind != "renewed":
             raise LeaseLost(LOST[kind or "gone"])
         self.is_direct = int(pid or 0) == self.link.pid
         return grant._replace(valid_from=self.link.sent_at)
 
     def alarm(self, grant: Grant) -> int | None:
+        """The connection itself. Whoever got the lock at once has not listened yet."""
+        if self.is_direct:
+            self.link.listen_too(sql.channel("wake", grant.owner), self.clock() + min(grant.ttl / 20, _LISTEN))
         return self.link.descriptor
 
-    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
-        self.leave(grant.name, grant.owner, timeout, ran_for)
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        if keep_for > 0 and not self.keeps:
+            raise ValueError("an advisory lock ends with its session: there is nothing to keep it")
+        until = self.clock() + timeout
+        successes = tuple(mark for mark in marks if mark.slot == SUCCESS)
+        try:
+            self.leave(grant.name, grant.owner, timeout, marks, keep_for)
+        except (MissingTables, Refused, Unavailable) as error:
+            if successes == marks or self.link.descriptor is None:
+                raise  # it is not for the marks, or there was no answer
+            why = f"{self.link.address}: {error}" if isinstance(error, MissingTables) else str(error)
+        else:
+            return
+        self.leave(grant.name, grant.owner, until - self.clock(), successes, keep_for)
+        raise Unmarked(why)
 
-    def leave(self, name: str, owner: str, timeout: float, ran_for: float | None = None, unlock: str = "true") -> None:
+    def leave(
+        self,
+        name: str,
+        owner: str,
+        timeout: float,
+        marks: tuple[Mark, ...] = (),
+        keep_for: float = 0.0,
+        unlock: str = "true",
+    ) -> None:
+        """Raises MissingTables if there are marks to write."""
+        written = written_marks(name, marks)
         try:
             (row,) = self.ask(
                 lambda: sql.statement(
@@ -162,15 +192,18 @@ class PostgresBackend(Backend):
                     name=sql.name_bytes(name),
                     owner=sql.text(owner),
                     everyone=sql.text(sql.channel("free", name)),
-                    ran_for="NULL::float" if ran_for is None else sql.number(ran_for),
+                    keep=sql.number(keep_for),
+                    commit="'on'" if keep_for > 0 or written["marks"] else "'off'",
                     unlock=unlock,
+                    **written,
                 ),
                 self.clock() + timeout,
             )
         except MissingTables:
+            if written["marks"]:
+                raise
             return  # and with them what we had
-        if row[0] != str(sql.LAYOUT):
-            raise self.unknown_layout(row[0])
+        self.check_layout(row[0])
 
     # -- for people --------------------------------------------------------------------------------------------------
 
@@ -202,44 +235,9 @@ class PostgresBackend(Backend):
             )
         except MissingTables:
             return []
-        if rows[0][0] != str(sql.LAYOUT):
-            raise self.unknown_layout(rows[0][0])
+        self.check_layout(rows[0][0])
         return rows
 
     def places(self, name: str) -> tuple[str, ...]:
         row = f"name = '\\x{name.encode().hex()}'"
         return (f"public.distlock_lock: {row}", f"public.distlock_waiter: {row}")
-
-    # -- the server --------------------------------------------------------------------------------------------------
-
-    def prepare(self, timeout: float) -> tuple[str, ...]:
-        until = self.clock() + timeout
-        make_tables(self.link, until)
-        missing = privileges_missing(self.link, until)
-        if missing:
-            raise Refused(f"{self.link.address}: this role may not {', '.join(missing)}: GRANT it by the tables' owner")
-        return (f"tables public.distlock_* at {self.link.address}, which this role may use",)
-
-    def shortcomings(self, timeout: float) -> tuple[str, ...]:
-        return shortcomings(self.link, self.clock() + timeout)
-
-    def ask(self, statement: Callable[[], bytes], until: float, *, make: bool = False) -> list[Row]:
-        """``make`` what is not there yet, once."""
-        try:
-            return self.link.ask(statement(), until)
-        except MissingTables:
-            if not make:
-                raise
-        make_tables(self.link, until)
-        try:
-            return self.link.ask(statement(), until)
-        except MissingTables as error:
-            raise Unavailable(f"{self.link.address}: {error}", permanent=True) from error
-
-    def unknown_layout(self, version: str | None) -> Unavailable:
-        what = "no version" if version is None else f"version {version}"
-        message = f"{self.link.address}: the tables distlock_* have {what} of a layout that this program does not know"
-        return Unavailable(message, permanent=True)
-
-    def close(self) -> None:
-        self.link.close()

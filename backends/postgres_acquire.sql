@@ -19,7 +19,8 @@
 --              would lock everybody out for a TTL
 --        layout: not a version that this program knows; it is in place. Nothing was done
 --
--- A lock that is already ours was granted by a try whose answer was lost: the same token, a new TTL.
+-- A lock that is already ours was granted by a try whose answer was lost: the same token, a new TTL. An operator who has
+-- taken it away since has done so: the first renewal tells.
 --
 -- The record is locked first, by whoever does anything to the lock, so all are served one after the other, and each
 -- sees it as its predecessor left it. Waiters are read as of the beginning of the statement; locking them brings those
@@ -27,7 +28,7 @@
 -- so either order is right; the release takes care that it is woken.
 
 WITH record AS MATERIALIZED (
-    SELECT token, owner, ttl, expires_at, channel, backend FROM public.distlock_lock WHERE name = {name} FOR UPDATE
+    SELECT token, owner, ttl, expires_at, channel, backend, kept FROM public.distlock_lock WHERE name = {name} FOR UPDATE
 ),
 -- The clock is read when the record is ours, which may be long after the statement began.
 instant AS MATERIALIZED (
@@ -41,7 +42,7 @@ seen AS MATERIALIZED (
         record.expires_at - record.ttl * interval '1 second' AS renewed_at,
         (SELECT max(version) FROM public.distlock_layout) AS version,
         CASE WHEN record.owner <> {owner} THEN record.channel END AS displaced,
-        coalesce(record.owner = {owner} AND record.expires_at > now, false) AS mine,
+        coalesce(record.owner = {owner} AND NOT record.kept AND record.expires_at > now, false) AS mine,
         record.owner IS NULL OR record.expires_at <= now AS free,
         now > statement_timestamp() + {timeout} * interval '1 second'
             OR {not_after} > 0 AND extract(epoch FROM now) * 1000000 > {not_after} AS late
@@ -79,7 +80,9 @@ granted AS (
         channel = {channel},
         backend = {session},
         advisory_key = coalesce({key}, advisory_key),
-        details = {holding}
+        details = {holding},
+        kept = false,
+        revoked_by = CASE WHEN mine THEN lock.revoked_by END
     FROM outcome
     WHERE lock.name = {name} AND kind = 'granted'
     RETURNING lock.token

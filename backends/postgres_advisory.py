@@ -9,6 +9,7 @@ ends its command at once. Hence the class efficiency.
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 from . import postgres_sql as sql
@@ -19,11 +20,13 @@ from .postgres_errors import Dropped, MissingTables
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .base import Mark
     from .postgres_link import Row
     from .postgres_url import Server
 
 _SOON = 0.02
 """Seconds in which a session that is shown out is gone."""
+_LOOKS = 25
 _MAY_HEAR = 1
 """Seconds in which a session may give up by itself what was released for it."""
 
@@ -33,14 +36,14 @@ def advisory_key(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode()).digest()[:8], "big", signed=True)
 
 
-def _is_locked(key: str, but: str) -> str:
-    """Whether a session other than that of the pid ``but`` has the advisory lock."""
+def _is_locked(key: str, which: str) -> str:
+    """Whether a session has the advisory lock that is one of ``which``."""
     return f"""EXISTS (
         SELECT FROM pg_locks AS l
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
             AND l.classid::bigint = (({key}) >> 32 & 4294967295) AND l.objid::bigint = (({key}) & 4294967295)
-            AND l.pid IS DISTINCT FROM {but}
+            AND {which}
     )"""
 
 
@@ -56,6 +59,7 @@ class AdvisoryBackend(PostgresBackend):
         " command is stopped"
     )
 
+    keeps: ClassVar[bool] = False
     grabs: ClassVar[bool] = False
 
     def __init__(self, server: Server, clock: Callable[[], float]) -> None:
@@ -98,8 +102,8 @@ class AdvisoryBackend(PostgresBackend):
             WHERE backend IS NOT NULL AND a.usesysid = quote_ident(current_user)::regrole
                 AND a.backend_start < renewed_at
                 AND now > expires_at + CASE WHEN holder IS NULL THEN {_MAY_HEAR} ELSE 0 END * interval '1 second'
-                AND {_is_locked(key, "NULL")}
-                AND NOT {_is_locked(key, "a.pid")}
+                AND {_is_locked(key, "true")}
+                AND NOT {_is_locked(key, "l.pid <> a.pid")}
         )"""
         direct = f"pg_backend_pid() = {self.link.pid}"
         gate, tidy = _taken(direct, key), "NULL"
@@ -155,15 +159,63 @@ class AdvisoryBackend(PostgresBackend):
             self._locked[grant.name] = grant.owner
         return row
 
-    def leave(self, name: str, owner: str, timeout: float, ran_for: float | None = None, unlock: str = "true") -> None:
+    def leave(
+        self,
+        name: str,
+        owner: str,
+        timeout: float,
+        marks: tuple[Mark, ...] = (),
+        keep_for: float = 0.0,
+        unlock: str = "true",
+    ) -> None:
         self._look_at_session()
         locked = self._locked.get(name) == owner
         if locked:
             # In another session, which the statement is sent to if this one has ended, it would do nothing.
             unlock = f"pg_advisory_unlock({advisory_key(name)})"
-        super().leave(name, owner, timeout, ran_for, unlock)
+        super().leave(name, owner, timeout, marks, keep_for, unlock)
         if locked:
             self._locked.pop(name, None)
+
+    def session_in_the_way(self, name: str) -> dict[str, str]:
+        """That of the holder. No session can be ended that has got its pid since, or of which this role may not see
+        when it began."""
+        key = str(advisory_key(name))
+        session = f"""(
+            SELECT CASE
+                WHEN a.pid = pg_backend_pid() THEN 'own'
+                WHEN a.backend_start IS NOT NULL AND (
+                    me.rolsuper OR NOT its.rolsuper
+                        AND (pg_has_role(a.usesysid, 'USAGE') OR pg_has_role('pg_signal_backend', 'USAGE'))
+                ) THEN 'ended'
+                ELSE 'refused'
+            END
+            FROM pg_stat_get_activity(backend) AS a
+                JOIN pg_roles AS its ON its.oid = a.usesysid
+                JOIN pg_roles AS me ON me.rolname = current_user
+            WHERE backend IS NOT NULL AND (a.backend_start IS NULL OR a.backend_start < renewed_at)
+                AND {_is_locked(key, "l.pid = a.pid")}
+        )"""
+        end = f"""CASE session
+            WHEN 'own' THEN pg_advisory_unlock({key})
+            WHEN 'ended' THEN pg_terminate_backend(backend)
+        END"""
+        return {"session": session, "end": end}
+
+    def ended(self, name: str, session: str, until: float) -> None:
+        """Who waits is woken again when the session is gone: until then the lock is its."""
+        if session == "own":
+            self._locked.pop(name, None)
+            return
+        key, channel = str(advisory_key(name)), sql.text(sql.channel("free", name))
+        look = f"SELECT CASE WHEN NOT {_is_locked(key, 'true')} THEN pg_notify({channel}, '')::text END".encode()
+        try:
+            for _ in range(_LOOKS):
+                if self.link.ask(look, until) == [("",)]:
+                    return
+                time.sleep(_SOON)
+        except (DistlockError, MissingTables):
+            pass  # they look by themselves in a second
 
     def _look_at_session(self) -> None:
         """With a new session, or none, nothing is locked any more."""
@@ -182,7 +234,7 @@ class AdvisoryBackend(PostgresBackend):
 
     def foreign(self, name: str | None) -> str:
         key = "lock.advisory_key" if name is None else str(advisory_key(name))
-        return _is_locked(key, "lock.backend")
+        return _is_locked(key, "l.pid IS DISTINCT FROM lock.backend")
 
     def places(self, name: str) -> tuple[str, ...]:
         return (f"pg_advisory_lock({advisory_key(name)})", *super().places(name))

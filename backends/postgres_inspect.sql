@@ -6,7 +6,8 @@
 -- gives  a row for each lock and waiter, waiters in order; one row without a name if there is no such lock:
 --        layout, name in hexadecimal, whether held, whether held by somebody unknown, token, TTL, seconds left,
 --        details of the holder, details of the waiter,
---        when the last run that succeeded started, and seconds since
+--        when the last run that succeeded started, and seconds since,
+--        whether it is kept, the operator who took the lease away
 
 SELECT
     layout.version,
@@ -19,7 +20,9 @@ SELECT
     lock.details,
     w.details,
     extract(epoch FROM lock.succeeded_at),
-    extract(epoch FROM clock.now - lock.succeeded_at)
+    extract(epoch FROM clock.now - lock.succeeded_at),
+    lock.kept,
+    encode(lock.revoked_by, 'hex')
 FROM (SELECT max(version) AS version FROM public.distlock_layout) AS layout
     CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
     LEFT JOIN (SELECT * FROM public.distlock_lock WHERE {which}) AS lock ON true

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import pq
 
-from .base import Unavailable
+from .base import DistlockError, Unavailable
 from .postgres_connect import Connection, Connector
 from .postgres_errors import AGAIN, MISSING, Dropped, MissingTables, of_answer
 
@@ -168,6 +168,17 @@ class Link:
         self._heard.discard(channels[0])
         self._listening = wanted if proven else frozenset()
         return proven
+
+    def listen_too(self, channel: str, until: float) -> None:
+        """To this one as well, if there is a connection and it answers in time. Never raises, and ends no session."""
+        if self._connection is None or self.hears(channel):
+            return
+        self._until = until
+        try:
+            self._ask(f'LISTEN "{channel}"'.encode(), self._connection, keep=True)
+            self._listening |= {channel}
+        except (DistlockError, MissingTables, Dropped):
+            pass  # the next renewal tells, what has happened and why
 
     def hears(self, channel: str) -> bool:
         return self._connection is not None and channel in self._listening

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .base import LockState, Success
+from .base import LockState, Marked
 from .redis_record import decode
 
 if TYPE_CHECKING:
@@ -14,13 +14,18 @@ if TYPE_CHECKING:
     from .postgres_link import Row
 
 
+def operator(hexadecimal: str) -> str:
+    """Who took a lease away."""
+    return bytes.fromhex(hexadecimal).decode(errors="backslashreplace")
+
+
 def states(rows: Iterable[Row], name: str | None = None) -> list[LockState]:
     """A lock each; ``name`` is that of a row without one."""
     return [_state(list(group), name) for _, group in groupby(rows, key=lambda row: row[1])]
 
 
 def _state(rows: list[Row], asked_for: str | None) -> LockState:
-    _, name, held, foreign, token, ttl, left, details, _, started, age = rows[0]
+    _, name, held, foreign, token, ttl, left, details, _, started, age, kept, revoked_by = rows[0]
     waiters = [decode(row[8].encode()) for row in rows if row[8]]
     ours = held == "t"
     holder = decode(details.encode()) if ours and details else None
@@ -33,5 +38,7 @@ def _state(rows: list[Row], asked_for: str | None) -> LockState:
         ttl=float(ttl) if ours and ttl else None,
         expires_in=max(float(left), 0.001) if ours and left else None,
         waiters=tuple(waiter[0] for waiter in waiters if waiter),
-        last_success=Success(float(started), float(age)) if started and age else None,
+        last_success=Marked(float(started), float(age)) if started and age else None,
+        kept=ours and kept == "t",
+        revoked_by=operator(revoked_by) if ours and revoked_by else None,
     )

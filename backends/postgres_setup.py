@@ -15,14 +15,17 @@ _NEEDED = {
     "distlock_layout": ("SELECT",),
     "distlock_lock": ("SELECT", "INSERT", "UPDATE"),
     "distlock_waiter": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "distlock_mark": ("SELECT", "INSERT", "UPDATE", "DELETE"),
 }
+_TABLES = (*_NEEDED, "distlock_fence")
+"""Who locks needs no right on the last one."""
 
 
 def make_tables(link: Link, until: float) -> None:
     """If they are not all there. Two who do it at once both succeed. Raises Unavailable, Refused."""
-    names = ", ".join(f"(to_regclass('public.{table}'))" for table in _NEEDED)
+    names = ", ".join(f"(to_regclass('public.{table}'))" for table in _TABLES)
     if link.ask(f"SELECT count(*) FROM (VALUES {names}) AS t (oid) WHERE oid IS NOT NULL".encode(), until) == [
-        (str(len(_NEEDED)),)
+        (str(len(_TABLES)),)
     ]:
         return
     try:

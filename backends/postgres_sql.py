@@ -27,14 +27,19 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 
 @cache
 def _template(file: str) -> str:
-    """``postgres_FILE.sql`` without its comments. It ends with a semicolon."""
+    """``postgres_FILE.sql`` without its comments. A whole statement ends with a semicolon."""
     lines = (Path(__file__).parent / f"postgres_{file}.sql").read_text().splitlines()
     return "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))
 
 
-def statement(file: str, /, **values: str) -> bytes:
+def part(file: str, /, **values: str) -> str:
     """Values are SQL: made by the functions below, or by hand."""
-    return _template(file).format(living=_LIVING, layout=LAYOUT, stale_after=STALE_AFTER, **values).encode()
+    return _template(file).format(living=_LIVING, layout=LAYOUT, stale_after=STALE_AFTER, **values)
+
+
+def statement(file: str, /, **values: str) -> bytes:
+    """The same, to be sent."""
+    return part(file, **values).encode()
 
 
 def text(value: str) -> str:
@@ -45,7 +50,7 @@ def text(value: str) -> str:
 
 
 def name_bytes(name: str) -> str:
-    return f"decode('{name.encode().hex()}', 'hex')"
+    return f"decode('{name.encode(errors='backslashreplace').hex()}', 'hex')"
 
 
 def number(value: float) -> str:

@@ -11,7 +11,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from .base import SUCCESS_KEPT, Backend, DistlockError, Grant, LeaseLost, LockState, Safety, Unavailable
+from .base import (
+    SUCCESS,
+    Backend,
+    DistlockError,
+    Grant,
+    LeaseLost,
+    LockState,
+    Mark,
+    Marked,
+    Refused,
+    Revoked,
+    Safety,
+    Unavailable,
+    Unmarked,
+)
 from .redis_link import Call, Link, script
 from .redis_record import state
 from .redis_ticket import RedisTicket
@@ -40,6 +54,7 @@ class RedisBackend(Backend):
         " a lock twice, the later grant with the greater token if the clocks of the servers agree"
     )
     fifo: ClassVar[bool] = True
+    keeps: ClassVar[bool] = True
 
     def __init__(self, server: Server, clock: Callable[[], float]) -> None:
         self.address = server.address
@@ -57,7 +72,10 @@ class RedisBackend(Backend):
     @staticmethod
     def keys(name: str) -> tuple[str, ...]:
         beside = f"{_PREFIX}{name}}}"
-        return (f"lock:{name}", *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "success")))
+        return (
+            f"lock:{name}",
+            *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "marks", "revoked")),
+        )
 
     @staticmethod
     def channels(name: str) -> str:
@@ -88,6 +106,8 @@ class RedisBackend(Backend):
     def renew(self, grant: Grant, timeout: float) -> Grant:
         call = Call(script("renew"), self.keys(grant.name), (grant.owner, self.milliseconds(grant.ttl)))
         answer = self.link.ask(call, self.clock() + timeout)
+        if isinstance(answer, list):
+            raise Revoked(f"an operator released it: {answer[1].decode(errors='backslashreplace')}")
         if answer == b"gone":
             raise LeaseLost("it ran out before it was renewed, or its key was removed")
         if answer != b"renewed":
@@ -97,13 +117,40 @@ class RedisBackend(Backend):
     def alarm(self, grant: Grant) -> int | None:
         return None
 
-    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
-        self.leave(grant.name, grant.owner, timeout, ran_for)
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        self.leave(grant.name, grant.owner, timeout, marks, keep_for)
 
-    def leave(self, name: str, owner: str, timeout: float, ran_for: float | None = None) -> None:
-        success = () if ran_for is None else (str(int(ran_for * 1e6)), self.milliseconds(SUCCESS_KEPT))
-        call = Call(script("leave"), self.keys(name), (owner, self.channels(name), *success))
-        self.link.ask(call, self.clock() + timeout)
+    def leave(self, name: str, owner: str, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        words = [word for mark in marks for word in self._words(mark)]
+        arguments = (owner, self.channels(name), self.milliseconds(keep_for), *words)
+        answer = self.link.ask(Call(script("leave"), self.keys(name), arguments), self.clock() + timeout)
+        if isinstance(answer, list) and any(mark.slot != SUCCESS for mark in marks):
+            raise Unmarked(f"{self.address}: {answer[1].decode(errors='backslashreplace')}")
+
+    def _words(self, mark: Mark) -> tuple[str, str, str]:
+        return mark.slot, str(int(mark.ago * 1e6)), self.milliseconds(mark.keep)
+
+    def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
+        call = Call(script("mark"), self.keys(grant.name), (grant.owner, *self._words(mark)))
+        answer = self.link.ask(call, self.clock() + timeout)
+        if isinstance(answer, list):
+            raise Unavailable(f"{self.address}: {answer[1].decode(errors='backslashreplace')}")
+        if answer != b"marked":
+            raise LeaseLost("it ran out, or went to somebody else")
+
+    def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
+        found = self.link.ask(Call(script("marked"), self.keys(name), (slot,)), self.clock() + timeout)
+        if not found:
+            return None
+        start, now = map(int, found)
+        return Marked(start / 1e6, (now - start) / 1e6)
+
+    def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
+        arguments = ("" if token is None else str(token), owner or "", by, str(int(now)), self.channels(name))
+        answer = self.link.ask(Call(script("revoke"), self.keys(name), arguments), self.clock() + timeout)
+        if isinstance(answer, list):
+            raise self.unknown_layout(name, answer[1])
+        return bool(answer == b"revoked")
 
     def inspect(self, name: str, timeout: float) -> LockState:
         return self._state(name, self.link.ask(self._inspection(name), self.clock() + timeout))
@@ -143,6 +190,12 @@ class RedisBackend(Backend):
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return ()  # for an efficiency lock any Redis will do
+
+    def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
+        raise Refused(f"{self.address}: Redis keeps no fence registers: it can forget what it has answered")
+
+    def reset_fence(self, resource: str, index: int, timeout: float) -> None:
+        self.advance_fence(resource, index, 0, timeout)
 
     def places(self, name: str) -> tuple[str, ...]:
         return self.keys(name)

@@ -1,17 +1,21 @@
 -- What the scripts share; it is put in front of each of them.
 --
--- KEYS   1 lock      string: owner id of the holder, with PX. Any other client's value or type: a foreign holder
+-- KEYS   1 lock      string: owner id of the holder, with PX; "kept:OWNER" of one whose run is over. Any other client's
+--                    value or type: a foreign holder
 --        2 token     string "LAYOUT:TOKEN": the last token granted. The one record without an expiry
 --        3 holder    string: details of the holder, with the same PX
 --        4 queue     sorted set: owner ids of the waiters by place
 --        5 waiters   hash: owner id -> "SEEN DETAILS", SEEN being the server's µs at its last poll
---        6 success   string "LAYOUT:START": server's µs at which the last run that succeeded started. Kept for a year
+--        6 marks     hash: slot -> "LAYOUT:START:UNTIL", server's µs at which what is marked began and until which it is
+--                    remembered. Expires with the last of them
+--        7 revoked   string "OWNER BY": the operator who has taken the lease of this owner away, with the same PX
 --
 -- A waiter lives while somebody is subscribed to its channel (gone at once with a process that is killed) and it has
 -- polled within STALE (which ends for one that is frozen, or on a host that vanished).
 -- Numbers are formatted by hand: Lua's own conversion would make 1.7960597577398e+15 of a time.
 
 local LAYOUT = '1'
+local KEPT = 'kept:' -- before the owner id: its run is over, and the lock outlives it
 local STALE = 4000000 -- µs: with two polls missed, and well within the 5 s that are promised
 local QUEUE_KEPT = '10000' -- ms; each poll of a waiter renews it, so that it outlives them all
 
@@ -64,11 +68,48 @@ local function seen_for(details, now)
   return seen + STALE - now
 end
 
--- Server's µs at which the last run that succeeded started; '' if nobody knows.
-local function last_success()
-  local record = redis.pcall('GET', KEYS[6])
-  local layout, start = string.match(type(record) == 'string' and record or '', '^(%d+):(%d+)$')
-  return layout == LAYOUT and start or ''
+-- Server's µs at which what is marked in a slot began, and until which that counts; nil if nobody knows.
+local function mark_in(slot, now)
+  local record = redis.pcall('HGET', KEYS[6], slot)
+  local layout, start, till = string.match(type(record) == 'string' and record or '', '^(%d+):(%d+):(%d+)$')
+  if layout == LAYOUT and tonumber(till) > now then
+    return tonumber(start), tonumber(till)
+  end
+end
+
+-- Writes marks, given as slot, µs since it began, ms for which it is remembered, and so on; drops what is forgotten.
+-- Gives why not, or nil.
+local function write_marks(words, first, now)
+  if redis.call('TYPE', KEYS[6]).ok ~= 'hash' then
+    redis.call('DEL', KEYS[6]) -- somebody else's doing, or nothing
+  end
+  for at = first, #words, 3 do
+    local slot, start, till = words[at], now - words[at + 1], now + words[at + 2] * 1000
+    local done = redis.pcall('HSET', KEYS[6], slot, LAYOUT .. ':' .. whole(start) .. ':' .. whole(till))
+    if type(done) == 'table' and done.err then
+      return done.err
+    end
+  end
+  local last = 0
+  for _, slot in ipairs(redis.call('HKEYS', KEYS[6])) do
+    local _, till = mark_in(slot, now)
+    if not till then
+      redis.call('HDEL', KEYS[6], slot)
+    elseif till > last then
+      last = till
+    end
+  end
+  if last > 0 then
+    redis.call('PEXPIREAT', KEYS[6], whole(math.ceil(last / 1000)))
+  end
+end
+
+-- The operator who has taken this owner's lease away, or nil.
+local function revoked_by(owner)
+  local record = redis.call('GET', KEYS[7])
+  if record and string.sub(record, 1, #owner + 1) == owner .. ' ' then
+    return string.sub(record, #owner + 2)
+  end
 end
 
 local function drop(waiter)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from .base import Client, LockState, Success
+from .base import Client, LockState, Marked
+
+KEPT = b"kept:"
 
 
 def encode(client: Client, ttl: float) -> str:
@@ -35,10 +37,11 @@ def decode(stored: bytes) -> tuple[Client, float] | None:
 
 
 def state(name: str, answer: list[bytes | int]) -> LockState:
-    kind, value, left, token, details, started, now = answer[:7]
-    waiters = [decode(waiter) for waiter in answer[7:] if isinstance(waiter, bytes)]
+    kind, value, left, token, details, started, now, revoked = answer[:8]
+    waiters = [decode(waiter) for waiter in answer[8:] if isinstance(waiter, bytes)]
     known = decode(details) if isinstance(details, bytes) else None
-    if known and known[0].owner.encode() != value:
+    kept = isinstance(value, bytes) and value.startswith(KEPT)
+    if known and known[0].owner.encode() != (value.removeprefix(KEPT) if isinstance(value, bytes) else value):
         known = None  # of a holder that was overwritten
     held = kind == b"held"
     left = int(left)
@@ -51,5 +54,7 @@ def state(name: str, answer: list[bytes | int]) -> LockState:
         ttl=known[1] if held and known else None,
         expires_in=max(left, 1) / 1000 if held and left >= 0 else None,
         waiters=tuple(waiter[0] for waiter in waiters if waiter),
-        last_success=Success(int(started) / 1e6, (int(now) - int(started)) / 1e6) if started else None,
+        kept=kept and known is not None,
+        revoked_by=revoked.decode(errors="backslashreplace") or None if isinstance(revoked, bytes) else None,
+        last_success=Marked(int(started) / 1e6, (int(now) - int(started)) / 1e6) if started else None,
     )

@@ -42,15 +42,11 @@ def check(
 def _backend_of(lease: OwnLease, option: str | None, config: str | None) -> str | None:
     """The file has a profile's name, or a URL without its secrets. Where that is what the environment or the
     configuration chooses anyway, those have the secrets too: None."""
-    if option is not None:
-        return option
+    if option is not None or "***" not in lease.backend:
+        return option or lease.backend
     if choose(None, configuration(config), lease.name).shown == lease.backend:
         return None
-    if "***" in lease.backend:
-        raise UsageError(
-            f"--verify: the lease file does not hold the secret of {lease.backend}; name the backend with -b"
-        )
-    return lease.backend
+    raise UsageError(f"--verify: the lease file does not hold the secret of {lease.backend}; name the backend with -b")
 
 
 def _ask(lease: OwnLease, backend: str | None, config: str | None) -> None:

@@ -11,9 +11,11 @@ from typing import Annotated
 
 import typer
 
+from distlock.backend_url import masked
+from distlock.backends import SCHEMES
 from distlock.backends.base import ConfigurationError, DistlockError
 from distlock.environment import inherited
-from distlock.errors import CommandNotExecutable, CommandNotFound, UsageError
+from distlock.errors import CommandNotExecutable, CommandNotFound, StaleToken, UsageError
 from distlock.fence_register import FenceRegister
 from distlock.fence_token import parse_token, token_of
 from distlock.names import parse_name
@@ -22,6 +24,10 @@ from distlock.quoting import quoted
 from distlock.state import state_directory
 from distlock.supervise.command import Command, execute, find_command
 from distlock.supervise.signals import Signals
+
+from .opening import TIMEOUT, journal_of_this_user, opened
+
+_COUNTING = 0.5
 
 
 def fence(
@@ -36,7 +42,8 @@ def fence(
         str | None, typer.Option("--token", metavar="N", help="Default: that of the run around this.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="FILE", help="The register. Default: one in the state directory.")
+        str | None,
+        typer.Option("--store", metavar="FILE|URL", help="The register; a backend's for a resource that hosts share."),
     ] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Forget the tokens seen: after a move to another backend.")
@@ -48,15 +55,21 @@ def fence(
     The greatest token is on disk when this ends. With COMMAND the register stays locked while it or anything that it
     started lives, so that no newer holder gets in between.
     """
-    name = _resource(resource)
-    path, mode = _register(name, store)
+    name, index = _resource(resource), _index()
     if reset:
-        _reset(path, mode, name, token, command, yes)
+        _check_reset(name, token, command, yes)
+    number = 0 if reset else token_of(os.environ) if token is None else _token(token)
+    if store is not None and _is_url(store):
+        if command:
+            raise UsageError(
+                f"COMMAND needs a FILE as the register: nothing can be run under the lock of {masked(store)}"
+            )
+        _shared(store, name, index, None if reset else number)
         return 0
-    number = token_of(os.environ) if token is None else _token(token)
-    if not command:
+    path, mode = _register(name, index, store)
+    if reset or not command:
         register = FenceRegister.locked(path, name, mode, lambda: _waiting(name))
-        register.advance(number)
+        register.reset() if reset else _advance(register, number, name)
         register.close()
         return 0
     signals = Signals()
@@ -64,9 +77,22 @@ def fence(
     found = find_command([os.fsencode(word) for word in command], environment)
     signals.restore_in_child()
     register = FenceRegister.locked(path, name, mode, lambda: _waiting(name))
-    register.advance(number)
+    _advance(register, number, name)
     os.set_inheritable(register.descriptor, True)
     raise _become(found, environment)
+
+
+def _advance(register: FenceRegister, token: int, resource: str) -> None:
+    """Raises StaleToken, and counts it for the metrics of this host as far as that can be written."""
+    try:
+        register.advance(token)
+    except StaleToken:
+        register.close()
+        try:
+            journal_of_this_user(busy=_COUNTING).add_refusal(resource)
+        except DistlockError:
+            pass
+        raise
 
 
 def _become(command: Command, environment: dict[bytes, bytes]) -> DistlockError:
@@ -91,12 +117,30 @@ def _token(text: str) -> int:
         raise UsageError(f"--token: {error}") from None
 
 
-def _register(resource: str, store: str | None) -> tuple[Path, int]:
-    """Where it is, and the mode of a new one. Holders with an index have one each: their tokens do not compare."""
+def _index() -> int:
+    """Holders with an index have a register each: their tokens do not compare."""
     index = os.environ.get("DISTLOCK_HOLDER_INDEX", "0")
-    if not (index.isascii() and index.isdigit()):
+    if not (index.isascii() and index.isdigit() and len(index) < 5):
         raise UsageError(f"DISTLOCK_HOLDER_INDEX: {quoted(index)} is not the index of a holder")
-    suffix = "" if int(index) == 0 else f".{int(index)}"
+    return int(index)
+
+
+def _is_url(store: str) -> bool:
+    return "://" in store or (store.partition(":")[0] in SCHEMES and ":" in store)
+
+
+def _shared(url: str, resource: str, index: int, token: int | None) -> None:
+    """In a backend; None resets."""
+    with opened(url, None) as (engine, _):
+        if token is None:
+            engine.reset_fence(resource, index, TIMEOUT)
+        elif (greatest := engine.advance_fence(resource, index, token, TIMEOUT)) > token:
+            raise StaleToken(f"{quoted(resource)}: token {token} is stale: {greatest} has been seen")
+
+
+def _register(resource: str, index: int, store: str | None) -> tuple[Path, int]:
+    """Where it is, and the mode of a new one."""
+    suffix = f".{index}" if index else ""
     if store is not None:
         if not store:
             raise UsageError("--store '' names no file")
@@ -110,7 +154,7 @@ def _register(resource: str, store: str | None) -> tuple[Path, int]:
     return folder / f"{hashlib.sha256(resource.encode()).hexdigest()}.fence{suffix}", 0o600
 
 
-def _reset(path: Path, mode: int, resource: str, token: str | None, command: list[str] | None, yes: bool) -> None:
+def _check_reset(resource: str, token: str | None, command: list[str] | None, yes: bool) -> None:
     if token is not None or command:
         raise UsageError("--reset forgets all tokens: it goes with neither --token nor COMMAND")
     if not yes:
@@ -118,9 +162,6 @@ def _reset(path: Path, mode: int, resource: str, token: str | None, command: lis
             raise UsageError("--reset needs --yes where nobody can be asked")
         if not typer.confirm(f"Forget the tokens that {quoted(resource)} has seen?", err=True):
             raise UsageError("nothing was reset")
-    register = FenceRegister.locked(path, resource, mode, lambda: _waiting(resource))
-    register.reset()
-    register.close()
 
 
 def _waiting(resource: str) -> None:

@@ -21,8 +21,12 @@ COMMANDS = (
     "fence",
     "status",
     "inspect",
+    "release",
+    "drill",
     "config",
     "init",
+    "history",
+    "metrics",
 )
 """Each is a function of the same name in a module of the same name."""
 

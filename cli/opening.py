@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from distlock.clock import boottime
 from distlock.state import state_directory
 
 from .settings import BACKEND_HELP, configuration
+
+if TYPE_CHECKING:
+    from distlock.journal import Journal
 
 TIMEOUT = 5.0
 """Seconds that a question to the backend may take."""
@@ -31,3 +34,10 @@ def opened(option: str | None, config: str | None, lock: str | None = None) -> I
         yield backend, chosen
     finally:
         backend.close()
+
+
+def journal_of_this_user(busy: float = 2.0) -> Journal:
+    """``busy``: seconds for which another one's writing is waited for."""
+    from distlock.journal import FILE, Journal
+
+    return Journal(state_directory() / FILE, busy=busy)

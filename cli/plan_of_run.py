@@ -14,11 +14,12 @@ from distlock.quoting import quoted
 from distlock.requirement import CLASSES, refuse_embedded_default
 from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
 
+from .keeping_of_run import keeping_of
 from .settings import fault
 
 if TYPE_CHECKING:
     from distlock.backend_choice import Chosen
-    from distlock.config import Setting
+    from distlock.config import Config, Setting
     from distlock.supervise.command import Command
     from distlock.supervise.launch import Launch
 
@@ -32,6 +33,7 @@ def plan_of(
     environment: dict[bytes, bytes],
     backend: Chosen,
     launch: Launch,
+    config: Config,
 ) -> Plan:
     """Raises UsageError, ConfigurationError, and Refused when nobody chose the backend of a correctness lock."""
     ttl = _ttl(options)
@@ -56,6 +58,7 @@ def plan_of(
         label=options.text("label"),
         descendants=_descendants(options.get("descendants")),
         verbosity=verbosity,
+        keeping=keeping_of(config, options),
         strangers=launch.strangers,
     )
 

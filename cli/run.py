@@ -88,6 +88,15 @@ def run(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say less: errors only.")] = False,
     exclusive: Annotated[bool, typer.Option("-x", "-e", "--exclusive", help=_NO_EFFECT)] = False,
     close: Annotated[bool, typer.Option("-o", "--close", help=_NO_EFFECT)] = False,
+    log_to: Annotated[
+        str | None,
+        typer.Option(
+            "--log-to", metavar="syslog|journal|FILE", help="A line for each event: waiting, granted, lost, released, …"
+        ),
+    ] = None,
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="text|json", help="Of the lines of --log-to.")
+    ] = "text",
     config: ConfigOption = None,
     shared: Annotated[bool, typer.Option("-s", "--shared", hidden=True)] = False,
     unlock: Annotated[bool, typer.Option("-u", "--unlock", hidden=True)] = False,
@@ -107,7 +116,7 @@ def run(
     words = _command_words(command or [], environment)
     settings = load(config, lambda: keys_of(context.command.params))
     options = Options(context, settings, lock)
-    plan = plan_of(options, lock, words, environment, choose(backend, settings, lock), launch)
+    plan = plan_of(options, lock, words, environment, choose(backend, settings, lock), launch, settings)
     try:
         status = launch.run(plan)
     except NestedRun as conflict:

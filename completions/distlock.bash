@@ -6,7 +6,7 @@ _distlock()
     COMPREPLY=()
     local flags='-n --nonblock --nb -v --verbose -q --quiet -x -e --exclusive -o --close -h --help'
     local valued='--ttl -w --wait --timeout -E --conflict-exit-code -b --backend -k --kill-after --kill-signal
-        --jitter --label --descendants --require --config'
+        --jitter --label --descendants --require --log-to --log-format --config'
     local signals='TERM INT HUP QUIT USR1 USR2 KILL'
 
     # bash splits at ':' and '=' too (COMP_WORDBREAKS), so that redis://h is three words. Put together again what has
@@ -82,6 +82,11 @@ _distlock()
             COMPREPLY=($(compgen -W 'local:' -- "$current"))
             compopt -o nospace 2>/dev/null
             ;;
+        --log-to)
+            COMPREPLY=($(compgen -W 'syslog journal' -- "$current"))
+            compopt -o default 2>/dev/null
+            ;;
+        --log-format) COMPREPLY=($(compgen -W 'text json' -- "$current")) ;;
         --config) compopt -o default 2>/dev/null ;;
         '') ((options)) && [[ $current == -* ]] && COMPREPLY=($(compgen -W "$flags $valued" -- "$current")) ;;
     esac

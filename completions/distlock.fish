@@ -17,7 +17,7 @@ function __distlock_part
         if test $options = yes; and string match -qr -- '^-.' $word
             if test "$word" = --
                 set options no
-            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants|require|config)$' $word
+            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants|require|log-to|log-format|config)$' $word
                 set -e words[1]
             end
         else
@@ -60,6 +60,8 @@ complete -c distlock -n '__distlock_in options' -l jitter -x -d 'Wait a random t
 complete -c distlock -n '__distlock_in options' -l label -x -d 'Text shown to operators'
 complete -c distlock -n '__distlock_in options' -l require -x -a 'efficiency correctness' -d 'Refuse a backend of a lower class'
 complete -c distlock -n '__distlock_in options' -l descendants -x -a 'leave kill wait' -d 'What a finished command left running'
+complete -c distlock -n '__distlock_in options' -l log-to -x -a 'syslog journal (__fish_complete_path (commandline -ct))' -d 'A line for each event'
+complete -c distlock -n '__distlock_in options' -l log-format -x -a 'text json' -d 'Of the lines of --log-to'
 complete -c distlock -n '__distlock_in options' -l config -x -a '(__fish_complete_path (commandline -ct))' -d 'The configuration file'
 complete -c distlock -n '__distlock_in options' -s v -l verbose -d 'Say more'
 complete -c distlock -n '__distlock_in options' -s q -l quiet -d 'Say less'

@@ -6,7 +6,7 @@ import select
 from collections.abc import Callable, Iterator
 from typing import ClassVar, Self, final
 
-from distlock.backends.base import Backend, Client, Environment, Grant, LockState, Request, Safety, Ticket
+from distlock.backends.base import Backend, Client, Environment, Grant, LockState, Mark, Marked, Request, Safety, Ticket
 from distlock.errors import Cancelled
 
 
@@ -62,6 +62,7 @@ class ScriptedBackend(Backend):
     exclusive_until = "the test says otherwise"
     token_scope = "one test"
     fifo = False
+    keeps = True
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
@@ -121,8 +122,23 @@ class ScriptedBackend(Backend):
         self.note("shortcomings")
         return self.faults
 
-    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
-        raise AssertionError(f"nobody releases {grant} here, within {timeout} s or not, after {ran_for} s")
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        raise AssertionError(f"nobody releases {grant} here, within {timeout} s or not, with {marks}, {keep_for}")
+
+    def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
+        raise AssertionError(f"nobody marks {mark} under {grant} here, within {timeout} s or not")
+
+    def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
+        raise AssertionError(f"nobody asks for the mark {slot} of {name} here, within {timeout} s or not")
+
+    def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
+        raise AssertionError(f"nobody revokes {name} ({token}, {owner}) here: {by}, {timeout}, {now}")
+
+    def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
+        raise AssertionError(f"nobody fences {resource} ({index}, {token}) here, within {timeout} s or not")
+
+    def reset_fence(self, resource: str, index: int, timeout: float) -> None:
+        raise AssertionError(f"nobody resets {resource} ({index}) here, within {timeout} s or not")
 
     def inspect(self, name: str, timeout: float) -> LockState:
         assert timeout > 0

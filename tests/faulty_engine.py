@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Self, final
 
 from distlock import backends
-from distlock.backends.base import Backend, Environment, Grant, LockState, Request, Safety, Ticket
+from distlock.backends.base import Backend, Environment, Grant, LockState, Mark, Marked, Request, Safety, Ticket
 from distlock.cli.main import main
 
 
@@ -23,6 +23,7 @@ class FaultyBackend(Backend):
     exclusive_until: ClassVar[str] = "as inside"
     token_scope: ClassVar[str] = "as inside"
     fifo: ClassVar[bool] = True
+    keeps: ClassVar[bool] = True
 
     def __init__(self, how: str, inner: Backend) -> None:
         self._how = how
@@ -55,8 +56,23 @@ class FaultyBackend(Backend):
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return self._inner.shortcomings(timeout)
 
-    def release(self, grant: Grant, timeout: float, ran_for: float | None = None) -> None:
-        self._inner.release(grant, timeout, ran_for)
+    def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+        self._inner.release(grant, timeout, marks, keep_for)
+
+    def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
+        self._inner.mark(grant, mark, timeout)
+
+    def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
+        return self._inner.marked(name, slot, timeout)
+
+    def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
+        return self._inner.revoke(name, token, owner, by, timeout, now=now)
+
+    def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
+        return self._inner.advance_fence(resource, index, token, timeout)
+
+    def reset_fence(self, resource: str, index: int, timeout: float) -> None:
+        self._inner.reset_fence(resource, index, timeout)
 
     def inspect(self, name: str, timeout: float) -> LockState:
         return self._inner.inspect(name, timeout)

@@ -164,7 +164,8 @@ class PostgresServer:
 
     def forget(self) -> None:
         """As if no distlock had ever been here."""
-        self.sql("DROP TABLE IF EXISTS public.distlock_layout, public.distlock_lock, public.distlock_waiter")
+        tables = ", ".join(f"public.distlock_{table}" for table in ("layout", "lock", "waiter", "mark", "fence"))
+        self.sql(f"DROP TABLE IF EXISTS {tables}")
 
     # -- what can happen to it ---------------------------------------------------------------------------------------
 

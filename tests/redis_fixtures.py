@@ -10,7 +10,7 @@ from contenders import environment
 from distlock.backends.redis import RedisBackend
 from servers import RedisServer
 
-OURS = ("token", "holder", "queue", "waiters", "success")
+OURS = ("token", "holder", "queue", "waiters", "marks", "revoked")
 
 
 @contextmanager
@@ -31,10 +31,14 @@ def token_key(name: str) -> str:
     return f"distlock:{{lock:{name}}}:token"
 
 
-def success_key(name: str) -> str:
-    return f"distlock:{{lock:{name}}}:success"
+def marks_key(name: str) -> str:
+    return f"distlock:{{lock:{name}}}:marks"
 
 
 def served(folder: Path, make: Callable[[Path], RedisServer] = RedisServer) -> Iterator[RedisServer]:
     with make(folder).running() as server:
         yield server
+
+
+def revoked_key(name: str) -> str:
+    return f"distlock:{{lock:{name}}}:revoked"

@@ -12,7 +12,7 @@ import pytest
 from distlock.backends.base import ConfigurationError
 from distlock.config import Config, Layer, load, merged
 from distlock.config_file import ConfigFile, read, read_password
-from distlock.config_keys import Key
+from distlock.config_keys import JOURNAL, METRICS, PROFILE, Key
 
 KEYS = {
     "ttl": Key("duration"),
@@ -195,7 +195,8 @@ def test_whose_it_is_and_who_may_read_it(path: Path, text: str, mode: int, owner
 def test_one_that_is_not_roots_is_for_nobody_else() -> None:
     """As another user: theirs with a secret must be 0600, 0640 will not do."""
     script = """
-import os, sys, tempfile, tomllib
+import os, sys, tempfile, tomllib, platformdirs, platformdirs.unix, difflib
+from distlock.config import Config, load
 from pathlib import Path
 from distlock.backends.base import ConfigurationError
 from distlock.config_file import read
@@ -210,6 +211,8 @@ with tempfile.TemporaryDirectory() as folder:
             print(oct(mode), "read")
         except ConfigurationError:
             print(oct(mode), "refused")
+    os.environ["HOME"] = "/root"  # another user's, as under sudo or setpriv
+    print(load(None, dict) == Config())
     path.chmod(0)
     try:
         read(path)
@@ -221,6 +224,7 @@ with tempfile.TemporaryDirectory() as folder:
         "0o600 read",
         "0o640 refused",
         "0o644 refused",
+        "True",
         "permission denied for uid 12345; another file can be named with --config or DISTLOCK_CONFIG",
     ]
 
@@ -396,3 +400,9 @@ assert not heavy, heavy
         for _ in range(5)
     ]
     assert min(times) < 0.015
+
+
+def test_documentation_has_every_key() -> None:
+    text = (Path(__file__).parent.parent / "docs/configuration.md").read_text()
+    for key in (*PROFILE, *METRICS, *JOURNAL):
+        assert f"`{key}`" in text, key

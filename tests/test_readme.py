@@ -86,7 +86,7 @@ def test_who_holds_what(lab: Lab) -> None:
     assert run.stdout
     assert run.stdout.readline() == b"started\n"
     shown = []
-    for line in console()[1:]:
+    for line in console()[1:4]:
         assert line.startswith("distlock ")
         script = line.replace("distlock", DISTLOCK, 1)
         done = subprocess.run(["sh", "-c", script], env=lab.environment, capture_output=True, text=True, check=True)
@@ -129,3 +129,19 @@ def test_script_that_takes_its_lock_itself(lab: Lab) -> None:
         [str(script), "a b"], env=lab.environment, capture_output=True, check=False, start_new_session=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"report a b\n", b"")
+
+
+def test_has_it_run(lab: Lab) -> None:
+    success, history, metrics = console()[4:]
+
+    def shown(line: str) -> str:
+        script = line.replace("distlock", DISTLOCK, 1)
+        return subprocess.run(
+            ["sh", "-c", script], env=lab.environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert shown(success) == "no backup since yesterday\n"
+    assert lab.run("nightly-job", "true").returncode == 0
+    assert shown(success) == ""
+    assert "nightly-job  succeeded" in shown(history)
+    assert "distlock_runs_total{" in shown(metrics)

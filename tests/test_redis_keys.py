@@ -10,11 +10,11 @@ from contextlib import closing, suppress
 import pytest
 
 from contenders import Contender, acquire, never, request, take, try_once
-from distlock.backends.base import LeaseLost, LockState, Unavailable
+from distlock.backends.base import SUCCESS, SUCCESS_KEPT, LeaseLost, LockState, Mark, Unavailable
 from distlock.backends.redis import RedisBackend
 from distlock.clock import boottime
 from processes import wait_until
-from redis_fixtures import keys, opened, success_key, token_key
+from redis_fixtures import keys, marks_key, opened, revoked_key, token_key
 from servers import RedisServer
 
 
@@ -59,7 +59,7 @@ def test_no_key_without_an_expiry_but_the_token(
         assert first.poll() is None
         assert second.poll() is None
         found = keys(server)
-        assert set(found) == set(backend.places("n")) - {success_key("n")}
+        assert set(found) == set(backend.places("n")) - {marks_key("n"), revoked_key("n")}
         assert [key for key, left in found.items() if left == -1] == [token_key("n")]
         assert all(left <= 30_000 for left in found.values())
         backend.release(backend.renew(held, 5.0), 5.0)
@@ -70,20 +70,45 @@ def test_no_key_without_an_expiry_but_the_token(
     assert keys(server) == {token_key("n"): -1, token_key("m"): -1}
 
 
-def test_a_success_is_kept_for_more_than_a_year_and_not_for_ever(server: RedisServer, backend: RedisBackend) -> None:
-    backend.release(take(backend, "n"), 5.0, ran_for=100.0)
+def test_a_server_out_of_memory_gives_the_lock_back_all_the_same(server: RedisServer, backend: RedisBackend) -> None:
+    held = take(backend, "n")
+    server.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        backend.release(held, 5.0, (Mark(SUCCESS, 1.0, SUCCESS_KEPT),))
+        assert not backend.inspect("n", 5.0).held
+    finally:
+        server.command("CONFIG", "SET", "maxmemory", 0)
+
+
+def test_marks_are_kept_as_long_as_the_last_of_them_and_dropped_one_by_one(
+    server: RedisServer, backend: RedisBackend
+) -> None:
+    grant = take(backend, "n")
+    for number in range(3):
+        backend.mark(grant, Mark(f"short {number}", 0.0, 0.3), 5.0)
+    backend.release(grant, 5.0, (Mark(SUCCESS, 100.0, SUCCESS_KEPT),))
     found = keys(server)
-    assert set(found) == {token_key("n"), success_key("n")}
-    assert 366 * 86400_000 < found[success_key("n")] <= 400 * 86400_000
-    layout, _, start = server.command("GET", success_key("n")).partition(b":")
-    assert layout == b"1"
-    assert 95e6 < server.command("TIME")[0] * 1e6 - int(start) < 110e6
-    for unknown in ("2:5", "x"):
-        server.command("SET", success_key("n"), unknown)
+    assert set(found) == {token_key("n"), marks_key("n")}
+    assert 366 * 86400_000 < found[marks_key("n")] <= 400 * 86400_000
+    wait_until(lambda: backend.marked("n", "short 0", 5.0) is None)
+    backend.release(take(backend, "n"), 5.0, (Mark("b", 0.0, 10.0),))
+    assert set(server.command("HKEYS", marks_key("n"))) == {b"success", b"b"}
+    server.command("HDEL", marks_key("n"), "success")
+    backend.release(take(backend, "n"), 5.0, (Mark("b", 0.0, 10.0),))
+    assert keys(server)[marks_key("n")] <= 10_000
+
+
+def test_a_mark_of_an_unknown_layout_or_type_is_none_and_in_nobodys_way(
+    server: RedisServer, backend: RedisBackend
+) -> None:
+    for unknown in ("2:5:99999999999999999", "x", ""):
+        server.command("HSET", marks_key("n"), SUCCESS, unknown)
         assert backend.inspect("n", 5.0).last_success is None
-    server.command("DEL", success_key("n"))
-    server.command("LPUSH", success_key("n"), "x")
+    server.command("DEL", marks_key("n"))
+    server.command("LPUSH", marks_key("n"), "x")
     assert backend.inspect("n", 5.0).last_success is None
+    backend.release(take(backend, "n"), 5.0, (Mark(SUCCESS, 0.0, 60.0),))
+    assert backend.inspect("n", 5.0).last_success
 
 
 def test_a_crashed_queue_vanishes_by_itself(server: RedisServer, backend: RedisBackend) -> None:

@@ -13,7 +13,7 @@ import redis
 
 from certificates import authority, certificate
 from contenders import acquire, request, take, try_once
-from distlock.backends.base import ConfigurationError, Refused, Unavailable
+from distlock.backends.base import ConfigurationError, Mark, Refused, Unavailable
 from redis_fixtures import opened
 from servers import RedisServer
 
@@ -52,8 +52,12 @@ def everything(url: str, name: str) -> None:
                 assert leaving.poll() is None
             assert len(backend.inspect(name, 5.0).waiters) == 1
             assert try_once(backend, name) is None
+            backend.mark(grant, Mark("x", 0.0, 0.001), 5.0)
             backend.release(backend.renew(grant, 5.0), 5.0)
-            other.release(acquire(waiting), 5.0)
+            grant = acquire(waiting)
+            assert other.revoke(name, grant.token, None, "me", 5.0, now=False)
+            other.release(grant, 5.0, (Mark("y", 0.0, 60.0),), 0.1)
+            assert other.marked(name, "y", 5.0)
         assert name in [state.name for state in backend.locks(5.0)]
 
 

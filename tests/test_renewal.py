@@ -230,6 +230,7 @@ class Told:
         self.renewed: list[float] = []
         self.lost: list[str] = []
         self.troubles: list[str] = []
+        self.answers: list[tuple[float, float]] = []
         self.told = threading.Event()
         self.renewal = Renewal(
             self.backend,
@@ -238,11 +239,30 @@ class Told:
             on_renewed=self.renewed.append,
             on_lost=self._lost,
             on_trouble=self.troubles.append,
+            on_answer=lambda latency, left: self.answers.append((latency, left)),
         )
 
     def _lost(self, reason: str) -> None:
         self.lost.append(reason)
         self.told.set()
+
+
+def test_answers_are_measured_and_failures_are_not() -> None:
+    """How long each took, and what was left until the stop signal by the lease before it."""
+    told = Told()
+
+    def slow(grant: Grant, _: float) -> Grant:
+        told.clock.now += 2.0
+        return grant._replace(valid_from=told.clock.now - 2.0)
+
+    told.backend.on_renew = slow
+    told.clock.now += 10.0
+    told.renewal.step()
+    assert told.answers == [(exactly(2.0), exactly(30 * 0.99 - 1.5 - 5.0 - 12.0))]
+    told.backend.failure = Unavailable("blip")
+    told.clock.now += 10.0
+    told.renewal.step()
+    assert len(told.answers) == 1
 
 
 def test_nothing_is_sent_before_it_is_due() -> None:

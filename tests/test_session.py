@@ -27,6 +27,7 @@ class World:
         self.backend = ScriptedBackend(self.clock)
         self.cancel, self._write_cancel = os.pipe()
         self.pauses: list[float] = []
+        self.asked_at: list[float] = []
 
     def close(self) -> None:
         os.close(self.cancel)
@@ -65,6 +66,7 @@ class World:
             Waiting(wait, jitter, outer),
             self.cancel,
             self.clock,
+            on_asking=lambda: self.asked_at.append(self.clock()),
             qualify=qualify,
             explain=explain,
             on_waiting=on_waiting,
@@ -386,6 +388,7 @@ def test_the_wait_counts_from_after_the_jitter(world: World) -> None:
         world.acquire(5.0, jitter=100.0)
     first = world.times("enqueue")[0]
     assert world.passed - first == pytest.approx(5.0, abs=1e-6)
+    assert [instant - world.start for instant in world.asked_at] == [first]
 
 
 # -- the holder as seen by a waiter --------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import select
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,6 +176,19 @@ def test_nothing_is_left_open() -> None:
     assert os.listdir("/proc/self/fd") == before
 
 
+def test_a_socket_whose_other_end_died_with_messages_unread() -> None:
+    """The kernel says "reset" then, and not "end of file"."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        channel = Channel(ours.fileno(), ours.fileno())
+        channel.send(Message(Kind.RELEASE))
+        theirs.send(encode(Message(Kind.NOTE, text="last words")))
+        theirs.close()
+        assert [message.text for message in channel.receive()] == ["last words"]
+        assert channel.peer_is_gone
+        channel.send(Message(Kind.RELEASE))
+
+
 # -- the deadline --------------------------------------------------------------------------------------------------
 
 
@@ -199,3 +214,20 @@ def test_what_the_renewer_sets_after_the_fork_is_what_the_supervisor_reads() -> 
             os._exit(0)
     os.waitpid(pid, 0)
     assert deadline.get() == 12345.678
+
+
+def test_deadline_in_a_file_is_seen_by_a_process_that_was_not_forked() -> None:
+    page = os.memfd_create("page")
+    os.ftruncate(page, mmap.PAGESIZE)
+    deadline = SharedDeadline(page)
+    deadline.set(12345.678)
+    program = """
+import sys
+from distlock.supervise.wire import SharedDeadline
+page = SharedDeadline(int(sys.argv[1]))
+assert page.get() == 12345.678
+page.set(87654.321)
+"""
+    subprocess.run([sys.executable, "-c", program, str(page)], pass_fds=[page], check=True)
+    os.close(page)
+    assert deadline.get() == 87654.321

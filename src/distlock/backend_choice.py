@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from .backend_url import EMBEDDED, has_secret, masked, password
 from .backends import scheme_of, with_tls
 from .backends.base import ConfigurationError
-from .config import Config, Setting, no_such_profile
+from .config import Config, Setting, folder_of, no_such_profile
 from .config_file import read_password
 
 if TYPE_CHECKING:
@@ -86,5 +86,4 @@ def _profile(name: str, asked: Setting, config: Config) -> Chosen:
 
 def _path(setting: Setting) -> Path:
     """Relative to the file that says so."""
-    assert setting.file is not None
-    return setting.file.parent / str(setting.value)
+    return folder_of(setting) / str(setting.value)

@@ -30,6 +30,11 @@ class Setting(NamedTuple):
     """None: not from a file."""
 
 
+def folder_of(setting: Setting) -> Path:
+    """What a relative path in it begins at: the folder of the file that says so."""
+    return setting.file.parent if setting.file else Path.cwd()
+
+
 class Layer(NamedTuple):
     """Settings of one table of one file; a later layer counts more."""
 
@@ -85,7 +90,11 @@ def load(option: str | None, run_keys: Callable[[], Keys]) -> Config:
         if file is None:
             raise ConfigurationError(f"{path}: no such configuration file")
         return merged([file], run_keys())
-    files = [file for path in (SITE, user_file()) if path is not None and (file := read(path))]
+    paths = [SITE]
+    # A home that we may not look into is another user's (sudo, setpriv): so would the file be.
+    if (own := user_file()) and os.access(own.parent, os.X_OK, effective_ids=True):
+        paths.append(own)
+    files = [file for path in paths if (file := read(path))]
     return merged(files, run_keys()) if files else Config()
 
 

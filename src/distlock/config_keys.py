@@ -10,7 +10,7 @@ from .durations import parse_duration
 from .errors import UsageError
 from .quoting import quoted
 
-Kind = Literal["text", "duration", "flag", "count", "number"]
+Kind = Literal["text", "duration", "flag", "count", "number", "any"]
 
 
 class Key(NamedTuple):
@@ -23,6 +23,17 @@ class Key(NamedTuple):
 
 
 Keys = Mapping[str, Key]
+
+
+class Unchecked(dict[str, Key]):
+    """Any key with any value: for who uses a few options of ``run`` only. ``run`` itself tells what is wrong."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> Key:
+        return Key("any")
+
 
 TOP: Keys = {"backend": Key()}
 TABLES = ("backends", "defaults", "locks", "metrics", "journal")
@@ -74,6 +85,8 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def _checked(value: object, key: Key, where: str) -> object:
+    if key.kind == "any":
+        return value
     if key.kind == "flag":
         if not isinstance(value, bool):
             raise ConfigurationError(f"{where} is true or false, not {_shown(value)}")

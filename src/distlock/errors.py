@@ -22,11 +22,20 @@ class InternalError(DistlockError):
 
 
 class StaleToken(DistlockError):
-    """A fencing token smaller than one that the resource has seen: its holder is late."""
+    """A fencing token that is not the one that counts: smaller than one that the resource has seen, or not the
+    holder's."""
+
+
+class Skipped(DistlockError):
+    """Nothing was to be done: the run's window is closed. No fault."""
 
 
 class NestedRun(Busy):
     """The holder is a run that this one is nested in: waiting would be for ever."""
+
+
+class LeaseExpiring(DistlockError):
+    """Less of the lease is left than a side effect needs, or it is lost already: the side effect must not begin."""
 
 
 class Cancelled(Exception):

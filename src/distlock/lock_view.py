@@ -17,6 +17,11 @@ VERSION = 1
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 
+def utc_milliseconds(instant: float) -> str:
+    whole = int(instant)
+    return utc(whole).replace("Z", f".{int((instant - whole) * 1000):03d}Z")
+
+
 def utc(instant: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(instant))
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .backends.base import DistlockError, LeaseLost
+from .backends.base import DistlockError, LeaseLost, Revoked
 from .clock import TICK
 from .deadline import hard_deadline
 
@@ -58,7 +58,8 @@ class Schedule:
 
 class Renewal:
     """A thread that keeps one lease. ``on_renewed`` gets each new hard deadline, ``on_lost`` the reason, once;
-    ``on_trouble`` a line for each failed attempt."""
+    ``on_trouble`` a line for each failed attempt, ``on_answer`` how many seconds one took and how many were left until
+    soft."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Renewal:
         on_renewed: Callable[[float], None],
         on_lost: Callable[[str], None],
         on_trouble: Callable[[str], None],
+        on_answer: Callable[[float, float], None] | None = None,
     ) -> None:
         self._backend = backend
         self._schedule = schedule
@@ -76,12 +78,15 @@ class Renewal:
         self._on_renewed = on_renewed
         self._on_lost = on_lost
         self._on_trouble = on_trouble
+        self._on_answer = on_answer
         self._stopped = False
         self._woken = -1  # readable once nothing is to be renewed any more
         self._deaf_until = 0.0
         self._requests = threading.Lock()  # held while one may be under way
         self._last_trouble = "no renewal was answered"
         self.lost = False
+        self.revoked = False
+        """Lost, and yet to be given back once the child is dead: nobody else gets the lock before."""
         self.survivors = False
         """Set by the owner of the thread when something of the child cannot be killed: renewing then goes on past the
         deadline, for as long as the server lets us nobody else should be granted the lock."""
@@ -152,6 +157,7 @@ class Renewal:
             try:
                 grant = self._backend.renew(self._schedule.grant, self._schedule.timeout(now))
             except LeaseLost as error:
+                self.revoked = isinstance(error, Revoked)
                 self._lose(str(error))
                 return None
             except DistlockError as error:
@@ -159,6 +165,9 @@ class Renewal:
                 self._schedule.failed(self._clock())
                 self._on_trouble(f"renewal failed (attempt {self._schedule.failures}): {error}")
             else:
+                if self._on_answer:
+                    answered = self._clock()
+                    self._on_answer(answered - now, self._schedule.soft - answered)
                 self._schedule.renewed(grant)
                 if not self.lost:
                     self._on_renewed(self._schedule.hard)

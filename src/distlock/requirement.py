@@ -13,10 +13,10 @@ CLASSES: tuple[Safety, ...] = ("efficiency", "correctness")
 """The lower one first."""
 
 
-def refuse_embedded_default() -> None:
+def refuse_embedded_default(asked: str = "--require correctness", option: str = "-b") -> None:
     """A crontab without DISTLOCK_BACKEND must not quietly lock each host by itself. Raises Refused."""
     raise Refused(
-        "--require correctness: no backend is named, and the default local: locks this host alone; name one with -b or"
+        f"{asked}: no backend is named, and the default local: locks this host alone; name one with {option} or"
         " DISTLOCK_BACKEND (local: too, if one host is meant)"
     )
 

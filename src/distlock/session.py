@@ -36,9 +36,9 @@ def pause(seconds: float, cancel: int) -> None:
 
 
 class Acquisition:
-    """One attempt to get one lock. ``on_waiting`` is called once, when the first try was in vain; ``explain`` asks
-    for the holder, to name it in the error of a conflict; ``qualify`` says no to a backend that will not do, before it
-    is asked for the lock."""
+    """One attempt to get one lock. ``on_asking`` is called when the first try begins, ``on_waiting`` once, when it was
+    in vain; ``explain`` asks for the holder, to name it in the error of a conflict; ``qualify`` says no to a backend
+    that will not do, before it is asked for the lock."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Acquisition:
         cancel: int,
         clock: Callable[[], float],
         *,
+        on_asking: Callable[[], None] | None = None,
         qualify: Callable[[], None] | None = None,
         explain: bool = True,
         on_waiting: Callable[[LockState], None] | None = None,
@@ -58,6 +59,7 @@ class Acquisition:
         self._waiting = waiting
         self._cancel = cancel
         self._clock = clock
+        self._on_asking = on_asking
         self._qualify = qualify
         self._explain = explain
         self._on_waiting = on_waiting
@@ -69,6 +71,8 @@ class Acquisition:
         """Raises Busy, NestedRun, Unavailable, Refused, Cancelled."""
         if self._waiting.jitter:
             self._pause(random.uniform(0, self._waiting.jitter), self._cancel)
+        if self._on_asking:
+            self._on_asking()
         start = self._clock()
         wait = float("inf") if self._waiting.wait is None else self._waiting.wait
         step = 0.1

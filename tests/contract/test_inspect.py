@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 
 from contenders import client, request, take
-from distlock.backends.base import Backend, Grant, LockState, Request
+from distlock.backends.base import Backend, LockState, Request
 
 from .engines import Engine
 
@@ -63,35 +63,3 @@ def test_every_lock_is_listed_once(backend: Backend, name: str) -> None:
         take(backend, one)
     listed = [state.name for state in backend.locks(5.0) if state.name.startswith(name)]
     assert sorted(listed) == names
-
-
-def test_the_last_success_is_remembered_with_the_release(backend: Backend, other: Backend, name: str) -> None:
-    """By when it started; a release without one changes nothing."""
-    assert backend.inspect(name, 5.0).last_success is None
-    backend.release(take(backend, name), 5.0)
-    assert backend.inspect(name, 5.0).last_success is None
-    backend.release(take(backend, name), 5.0, ran_for=100.0)
-    found = [backend.inspect(name, 5.0), next(s for s in other.locks(5.0) if s.name == name)]
-    starts = set()
-    for state in found:
-        assert state.last_success
-        starts.add(state.last_success.at)
-        assert 99.9 < state.last_success.age < 110.0
-        assert abs(time.time() - state.last_success.at - state.last_success.age) < 60
-    held = take(other, name)
-    backend.release(take_nothing(held), 5.0, ran_for=1.0)
-    kept = backend.inspect(name, 5.0)
-    assert kept.held
-    other.release(held, 5.0)
-    for state in (kept, backend.inspect(name, 5.0)):
-        assert state.last_success
-        assert starts == {state.last_success.at}
-    other.release(take(other, name), 5.0, ran_for=0.0)
-    later = backend.inspect(name, 5.0).last_success
-    assert later
-    assert later.age < 10.0
-
-
-def take_nothing(held: Grant) -> Grant:
-    """A grant of the same lock that is somebody else's, or long over."""
-    return held._replace(owner="nobody")

@@ -191,3 +191,39 @@ def test_nobody_else_reads_the_default_register(lab: Lab) -> None:
         os.umask(before)
     (file,) = (lab.folder / "state" / "fences").iterdir()
     assert [path.stat().st_mode & 0o777 for path in (file, file.parent)] == [0o600, 0o700]
+
+
+# -- a register that hosts share -----------------------------------------------------------------------------------
+
+
+def test_a_register_in_a_backend(each_lab: Lab) -> None:
+    """Or the sentence why not: what may forget keeps no register."""
+    lab, store = each_lab, each_lab.backend
+    done = fence(lab, lab.job, "--token", "5", "--store", store)
+    if done.returncode == 77:
+        assert done.stderr.count("\n") == 1
+        assert store.startswith(("redis", "redlock", "local"))
+        assert "FILE" in done.stderr or "forget" in done.stderr
+        return
+    codes = [code(lab, lab.job, "--token", n, "--store", store) for n in ("5", "4", "9", "8", "9")]
+    assert codes == [0, 65, 0, 65, 0]
+    assert code(lab, lab.job, "--token", "1", "--store", store, DISTLOCK_HOLDER_INDEX="1") == 0
+    done = fence(lab, lab.job, "--token", "8", "--store", store)
+    assert done.stderr == f"distlock: '{lab.job}': token 8 is stale: 9 has been seen\n"
+    assert code(lab, lab.job, "--store", store, "--reset", "--yes") == 0
+    assert code(lab, lab.job, "--token", "1", "--store", store) == 0
+    assert code(lab, lab.job, "--token", "1") == 0, "the local one is another"
+
+
+def test_nothing_runs_under_a_register_in_a_backend(lab: Lab) -> None:
+    done = fence(lab, "disk", "--token", "5", "--store", "redis://u:hunter2@127.0.0.1", "--", "touch", "mark")
+    assert done.returncode == 2
+    assert "FILE" in done.stderr
+    assert "hunter2" not in done.stderr
+    assert not (lab.folder / "mark").exists()
+
+
+def test_a_store_that_is_no_backend(lab: Lab) -> None:
+    assert code(lab, "disk", "--token", "5", "--store", "s3://bucket/key") == 78
+    assert code(lab, "disk", "--token", "5", "--store", "a:b") == 0
+    assert (lab.folder / "a:b").exists()

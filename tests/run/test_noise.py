@@ -262,12 +262,15 @@ def code_of(lab: Lab, stderr: Stderr, *arguments: str) -> int:
 @unheard
 @pytest.mark.parametrize(("command", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", -15)])
 def test_the_commands_own_end(lab: Lab, stderr: Stderr, command: str, code: int) -> None:
-    """With a line to be said before it starts, and one when it has ended."""
+    """With a line to be said before it starts, one when it has ended, and one when everything is over."""
     (lab.folder / "file").write_text("")
     lab.environment["DISTLOCK_STATE_DIR"] = str(lab.folder / "file" / "state")
     script = f"sleep 1 & {command}"
     heard = lab.run("-v", NAME, "sh", "-c", script).stderr
-    assert [b"no lease file" in line or b"left 1 of its" in line for line in heard.splitlines()] == [True, True]
+    starts = [b"no lease file", b"COMMAND ended and left 1 of its", b"not recorded"]
+    assert [line.startswith(b"distlock: " + start) for line, start in zip(heard.splitlines(), starts, strict=True)] == [
+        True
+    ] * 3
     assert code_of(lab, stderr, "-v", NAME, "sh", "-c", script) == code
 
 

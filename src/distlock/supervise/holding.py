@@ -16,7 +16,7 @@ from . import tree
 from .cgroup import ControlGroup
 from .plan import Plan
 from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
-from .wire import Channel, Kind, SharedDeadline
+from .wire import Channel, Kind, Message, SharedDeadline
 
 _STUBBORN_AFTER = 1.0
 _LEFTOVERS_STOPPED = "what COMMAND left running was stopped"
@@ -104,6 +104,7 @@ class Holding:
                 return  # it ended by itself, in time
             self._stopping_since = boottime()
             self._stop_all(self._plan.kill_signal)
+            self._channel.send(Message(Kind.STOPPED))
         if self._stopping_since is not None:
             if self.lost is None:
                 self.lost = self._why()

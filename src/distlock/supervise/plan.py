@@ -4,6 +4,7 @@ import marshal
 import signal
 from typing import Literal, NamedTuple, Self
 
+from ..account import Keeping
 from ..backends.base import Safety
 from .command import Command
 
@@ -32,15 +33,25 @@ class Plan(NamedTuple):
     descendants: Descendants | None
     """None: leave, and say so if something of the child's process group is left."""
     verbosity: int
+    keeping: Keeping
     strangers: frozenset[int]
     """Children that this process had before it became distlock (``exec distlock …`` in a script with background
     jobs). They are not of the run and are never signalled."""
 
     def to_bytes(self) -> bytes:
         """For a process of the same interpreter; pickle costs 3 ms to import."""
-        return marshal.dumps(tuple(self._replace(command=tuple(self.command), kill_signal=int(self.kill_signal))))  # type: ignore[arg-type]
+        plain = self._asdict() | {
+            "command": tuple(self.command),
+            "kill_signal": int(self.kill_signal),
+            "keeping": self.keeping.plain(),
+        }
+        return marshal.dumps(plain)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        plan = cls(*marshal.loads(data))
-        return plan._replace(command=Command(*plan.command), kill_signal=signal.Signals(plan.kill_signal))
+        plan = cls(**marshal.loads(data))
+        return plan._replace(
+            command=Command(*plan.command),
+            kill_signal=signal.Signals(plan.kill_signal),
+            keeping=Keeping.of_plain(plan.keeping),
+        )

@@ -7,58 +7,44 @@ supervisor is dead: the tree is ended at once and the lock freed at once, not af
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pwd
 import select
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..backend_url import probable_backend
 from ..backends import open_backend, preload
-from ..backends.base import (
-    Backend,
-    Client,
-    DistlockError,
-    Environment,
-    Grant,
-    LeaseLost,
-    LockState,
-    Request,
-    Unavailable,
-)
+from ..backends.base import Backend, DistlockError, Environment, Grant, LeaseLost, LockState, Mark, Unmarked
 from ..clock import boottime
 from ..environment import outer_owners
 from ..errors import Cancelled, InternalError
 from ..leasefile import KeptLeaseFile
+from ..leasing import Wanted, acquire, give_back
 from ..notices import cannot_kill, say_if_ready
 from ..quoting import quoted
 from ..renewal import Renewal, Schedule
-from ..requirement import check_class
-from ..session import Acquisition, Waiting, describe
+from ..session import describe
 from ..state import state_directory
+from ..window import Window, marks_of_success
 from .briefing import Briefing
+from .detached import account_of, detach, limit_accounting
 from .gate import Links, Order
-from .naming import name_process
 from .plan import Plan
 from .run_tree import RunTree
 from .signals import Signals
-from .wire import FAILURES, LOWEST_DESCRIPTOR, Kind, Message
+from .wire import Channel, Kind, Message, failure
 
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
 _LATER_THAN_SUPERVISOR = 0.03
 _RELEASE = 3.0
-"""Seconds for giving the lease back: the supervisor waits for little more."""
-_REQUEST = 3.0
+_RELEASE_WHEN_LOST = 0.3
 
 
 def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> NoReturn:
     """The whole life of R. Never returns; whatever goes wrong is told to the supervisor."""
-    stderr = _detach((*briefing.descriptors, *links.channel.descriptors, *links.gate.of_renewer), signals)
+    stderr = detach((*briefing.descriptors, *links.channel.descriptors, *links.gate.of_renewer), signals)
     preload(probable_backend(sys.argv))
     content = briefing.receive()
     if content is None:
@@ -67,40 +53,25 @@ def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> 
     try:
         if plan.verbosity >= 2 and stderr >= 0:
             os.dup2(stderr, 2)
-        _Renewer(plan, supervisor, links, stderr).run()
-    except Cancelled:
-        pass
-    except DistlockError as error:
-        place = next((i for i, kind in enumerate(FAILURES) if type(error) is kind), 0)
-        channel.send(Message(Kind.FAILED, place, text=str(error)))
+        renewer = _Renewer(plan, supervisor, links, stderr)
+        try:
+            renewer.run()
+        except BaseException as error:  # noqa: BLE001 - as below
+            _tell(error, plan, channel)
+        limit_accounting(stderr)
+        renewer.account.close()
     except BaseException as error:  # noqa: BLE001 - a process that must tell its end
-        if plan.verbosity >= 2:
-            import traceback
-
-            traceback.print_exc()
-        channel.send(Message(Kind.FAILED, 0, text=f"the renewer failed: {type(error).__name__}: {error}"))
+        _tell(error, plan, channel)
     finally:
         os._exit(0)
 
 
-def _detach(ours: Sequence[int], signals: Signals) -> int:
-    """A session of its own, nothing of the caller's. Gives a descriptor of the caller's stderr for last words; what
-    libraries write to theirs is not for the user."""
-    os.setsid()
-    signals.restore_in_renewer()
-    name_process("distlock-renew")
-    try:
-        stderr = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
-    except OSError:
-        stderr = -1  # closed by the caller
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
-    # The caller's other descriptors are not ours to keep open: somebody may wait for their end of file.
-    kept = sorted({*ours, stderr} - {-1})
-    for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
-        os.closerange(low + 1, high)
-    return stderr
+def _tell(error: BaseException, plan: Plan, channel: Channel) -> None:
+    if plan.verbosity >= 2:
+        import traceback
+
+        traceback.print_exception(error)
+    channel.send(Message(Kind.FAILED, 0, text=f"the renewer failed: {type(error).__name__}: {error}"))
 
 
 class _Renewer:
@@ -112,10 +83,23 @@ class _Renewer:
         self._stderr = stderr
         self._refusal: DistlockError | None = None
         self._child_started = False
+        self.account = account_of(plan, supervisor, lambda text: self._note(1, text))
 
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
 
     def run(self) -> None:
+        self.account.prepare_soon()
+        try:
+            self._run()
+        except Cancelled:
+            self.account.not_had(None)
+        except BaseException as error:
+            self.account.not_had(error)
+            if not isinstance(error, DistlockError):
+                raise
+            self._channel.send(failure(error))
+
+    def _run(self) -> None:
         backend = open_backend(self._plan.backend, Environment(boottime, state_directory, self._plan.password))
         lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
         self._lease_file = lease_file
@@ -128,12 +112,13 @@ class _Renewer:
             boottime,
             on_renewed=self._renewed,
             on_lost=self._lost,
-            on_trouble=lambda line: self._channel.send(Message(Kind.TROUBLE, text=line)),
+            on_trouble=self._renewal_failed,
+            on_answer=self.account.renewals.answered,
         )
         lease_file.write(self._schedule)
         self._start_child(renewal)
-        self._hold(renewal)
-        self._give_back(backend, renewal)
+        self.account.granted(grant)  # not before the child; and before anything is told of renewals
+        self._give_back(backend, renewal, self._hold(renewal))
         if self._refusal:
             raise self._refusal
 
@@ -150,34 +135,22 @@ class _Renewer:
 
     def _acquire(self, backend: Backend) -> Grant:
         plan = self._plan
-        client = Client(
+        wanted = Wanted(
+            name=plan.name,
             owner=plan.owner,
-            host=os.uname().nodename,
+            ttl=plan.ttl,
             pid=self._supervisor,
-            user=_user(),
             command=os.fsdecode(plan.command.words[0]),
             label=plan.label,
-            since=time.time(),
-        )
-        waiting = Waiting(plan.wait, plan.jitter, outer_owners(plan.caller_environment))
-        on_waiting: Callable[[LockState], None] | None = None
-        if plan.verbosity >= 1:
-            on_waiting = lambda state: self._note(1, f"waiting: {describe(state)}")  # noqa: E731
-        required = plan.require
-        qualify: Callable[[], None] | None = None
-        if required:
-            qualify = lambda: check_class(backend, plan.backend_shown, required, _REQUEST)  # noqa: E731
-        request = Request(plan.name, plan.ttl, client)
-        return Acquisition(
-            backend,
-            request,
-            waiting,
-            self._channel.reading,
-            boottime,
-            qualify=qualify,
+            require=plan.require,
+            backend_shown=plan.backend_shown,
+            wait=plan.wait,
+            jitter=plan.jitter,
             explain=plan.explain_conflict,
-            on_waiting=on_waiting,
-        ).run()
+            outer_owners=outer_owners(plan.caller_environment),
+        )
+        on_waiting = self._waiting if plan.verbosity >= 1 or plan.keeping.log else None
+        return acquire(backend, wanted, self._channel.reading, on_waiting, self.account.asking)
 
     def _start_child(self, renewal: Renewal) -> None:
         """If the supervisor permits it, now or later. Sets ``_refusal`` when nothing is to be started any more."""
@@ -190,14 +163,16 @@ class _Renewer:
         self._tree.group = parked.group
         self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor
         if self._gate.order(Order(self._schedule.grant.token, self._lease_file.path)):
-            self._channel.send(Message(Kind.GRANTED))
+            token = self._schedule.grant.token
+            self._channel.send(Message(Kind.GRANTED, -1 if token is None else token))
+            self.account.started()
         elif self._tree.supervisor_lives():
             self._child_started = False
             self._gate.permit(parked)  # so that the supervisor can tell
             self._refusal = InternalError("the process that waited to become COMMAND was killed; nothing was started")
 
-    def _hold(self, renewal: Renewal) -> None:
-        """Until the supervisor says that the child has ended, or is dead, or all must be killed."""
+    def _hold(self, renewal: Renewal) -> Message | None:
+        """Until the supervisor says that the child has ended, or is dead (None), or all must be killed."""
         look = select.poll()
         look.register(self._channel.reading, select.POLLIN)
         waiting = not self._child_started
@@ -210,11 +185,14 @@ class _Renewer:
             now = boottime()
             if self._child_started and now >= self._deadline.get() + _LATER_THAN_SUPERVISOR:
                 self._end_tree(renewal)
-            if any(message.kind is Kind.RELEASE for message in self._channel.receive()):
-                return
+            for message in self._channel.receive():
+                if message.kind is Kind.STOPPED:
+                    self.account.stopped("supervisor")
+                elif message.kind is Kind.RELEASE:
+                    return message
             if self._channel.peer_is_gone:
                 self._supervisor_died(renewal)
-                return
+                return None
             renewal.start()  # not at once: the child needs the processor, and the first renewal is far off
             if waiting:
                 self._start_child(renewal)
@@ -228,26 +206,33 @@ class _Renewer:
                 # It reads a directory, which may be on a server that hangs: not here, where the clock is watched.
                 threading.Thread(target=self._lease_file.tidy, args=(now,), daemon=True).start()
                 tidied = True
+        return None
 
     def _supervisor_died(self, renewal: Renewal) -> None:
         self._tree.await_supervisors_death()
         self._end_tree(renewal)
         self._tree.remove_control_group()
 
-    def _give_back(self, backend: Backend, renewal: Renewal) -> None:
-        """Nothing is sent for a lease that is lost. The lease file goes before the lease: nobody who looks at it must
-        find one that is no more."""
-        quiet = renewal.stop(_RELEASE)  # a renewal under way would write the file again
-        self._lease_file.remove()
+    def _give_back(self, backend: Backend, renewal: Renewal, end: Message | None) -> None:
+        is_lost = bool(end and end.second)
+
+        def before() -> None:
+            self._lease_file.remove()
+            if end is not None:
+                self.account.ended(end.first, end.text if is_lost else None)
+
+        patience = _RELEASE_WHEN_LOST if is_lost else _RELEASE
         trouble = ""
-        if not renewal.lost:
-            try:
-                if not quiet:
-                    raise Unavailable("a renewal is still unanswered")
-                backend.release(renewal.grant, _RELEASE)
-            except DistlockError as error:
-                trouble = str(error)
+        try:
+            trouble = give_back(backend, renewal, before, patience=patience, marks=self._marks)
+        except Unmarked as error:
+            self._note(0, f"the lock was released, but a later run will not know that this one is done: {error}")
         self._channel.send(Message(Kind.RELEASED, int(not trouble), text=trouble))
+        self.account.released(trouble)
+
+    def _marks(self) -> tuple[Mark, ...]:
+        ran_for = self.account.ran_for
+        return () if ran_for is None else marks_of_success(Window(), ran_for)
 
     # -- told by the renewing thread ---------------------------------------------------------------------------------
 
@@ -258,8 +243,17 @@ class _Renewer:
     def _lost(self, reason: str) -> None:
         """The grace counts from now; the deadline can only become earlier."""
         self._channel.send(Message(Kind.LOST, text=reason))
+        self.account.lost(reason)
         self._deadline.set(min(self._deadline.get(), boottime() + self._plan.grace))
         self._lease_file.remove()
+
+    def _renewal_failed(self, line: str) -> None:
+        self._channel.send(Message(Kind.TROUBLE, text=line))
+        self.account.renewal_failed(line)
+
+    def _waiting(self, state: LockState) -> None:
+        self._note(1, f"waiting: {describe(state)}")
+        self.account.waiting(state)
 
     def _note(self, verbosity: int, line: str) -> None:
         if self._plan.verbosity >= verbosity:
@@ -278,11 +272,5 @@ class _Renewer:
 
         self._tree.end(survive)
         renewal.survivors = False
+        self.account.stopped("renewer")
         self._child_started = False
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

@@ -10,11 +10,13 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import threading
 import time
 
+from ..account import Inherited
 from ..backends.base import LeaseLost, Unavailable
 from ..clock import TICK, boottime
-from ..errors import InternalError
+from ..errors import CommandNotExecutable, CommandNotFound, InternalError
 from ..notices import say, say_if_ready
 from ..quoting import quoted
 from . import tree
@@ -32,6 +34,8 @@ _CANCEL = 0.8
 _ANSWER = 15.0
 """Seconds beyond the wait after which a renewer that says nothing is given up."""
 _RELEASE = 5.0
+_ACCOUNT = 0.5
+"""Seconds for which the end of a run waits for its record."""
 _RELEASE_WHEN_LOST = 0.5
 
 
@@ -53,6 +57,8 @@ class Supervisor:
         self._renewer = renewer
         self._child = child
         self._cgroup = cgroup
+        self._granted = Inherited()
+        self._notes: list[str] = []
         self._early: list[signal.struct_siginfo] = []
 
     def run(self) -> int:
@@ -74,13 +80,18 @@ class Supervisor:
         child.started()
         started = Child(child.pid, child.own_group, self._cgroup)
         holding = Holding(self._plan, self._signals, self._channel, self._deadline, self._renewer, started)
+        end = Message(Kind.RELEASE, -1)
         try:
             holding.until_the_end(self._early)
+            end = Message(Kind.RELEASE, holding.status, int(holding.lost is not None), holding.lost or "")
             if holding.lost is None:
                 child.check_exec(self._plan.command)
+        except (CommandNotFound, CommandNotExecutable) as error:
+            end = Message(Kind.RELEASE, (127 if isinstance(error, CommandNotFound) else 126) << 8)
+            raise
         finally:
-            trouble = self._release(lost=holding.lost is not None)
-        for text in (*holding.unsaid, *self._release_notice(holding, trouble)):
+            trouble = self._release(end)
+        for text in (*holding.unsaid, *self._release_notice(holding, trouble), *self._notes):
             say(text)
         if holding.lost is not None:
             raise LeaseLost(f"{quoted(self._plan.name)}: lease lost: {holding.lost}; {holding.what_was_stopped}")
@@ -97,16 +108,20 @@ class Supervisor:
     def _await_start(self) -> int | None:
         """Until the renewer has the lock and has ordered the child to start; or the wait status to end with. Whatever
         says that nothing was started takes the permission back first."""
-        plan = self._plan
+        plan, since = self._plan, boottime()
         given_up_at = None if plan.wait is None else boottime() + plan.jitter + plan.wait + _ANSWER
         while True:
             messages = self._channel.receive()
             for index, message in enumerate(messages):
                 if message.kind is Kind.GRANTED:
                     self._channel.put_back(messages[index + 1 :])
+                    token = None if message.first < 0 else message.first
+                    self._granted = Inherited(boottime() - since, boottime(), token)
                     return None
                 if message.kind is Kind.FAILED and self._nothing_is_started():
-                    self._await_renewer(_CANCEL)
+                    self._await_account(messages[index:])
+                    for text in self._notes:
+                        say(text)
                     raise FAILURES[message.first](message.text)
                 if message.kind is Kind.NOTE:
                     say_if_ready(message.text)  # not worth a late start
@@ -124,7 +139,7 @@ class Supervisor:
             if permission is None:
                 self._early.append(info)
             elif info.si_signo in FORWARDED:
-                self._channel.send(Message(Kind.RELEASE))
+                self._channel.send(Message(Kind.RELEASE, -1))
                 self._await_renewer(_CANCEL)
                 return info.si_signo  # as a wait status: death by this signal
             else:
@@ -135,19 +150,46 @@ class Supervisor:
         """And nothing will be."""
         return self._gate.take() is not None
 
-    def _release(self, lost: bool) -> str | None:
+    def _release(self, end: Message) -> str | None:
         """Let the renewer give the lock back; why it could not, or None."""
-        self._channel.send(Message(Kind.RELEASE))
+        self._channel.send(end)
         trouble: str | None = "the renewer was dead" if self._channel.peer_is_gone else "no answer in time"
-        until = time.monotonic() + (_RELEASE_WHEN_LOST if lost else _RELEASE)
+        until = time.monotonic() + (_RELEASE_WHEN_LOST if end.second else _RELEASE)
         while not self._channel.peer_is_gone and time.monotonic() < until:
-            for message in self._channel.receive():
+            messages = self._channel.receive()
+            for message in messages:
                 if message.kind is Kind.RELEASED:
-                    trouble = message.text or None
+                    self._await_account(messages)
+                    return message.text or None
             if not self._channel.peer_is_gone:
                 self._signals.next(min(TICK, until - time.monotonic()))
         self._end_renewer()
+        self._give_account(end)
         return trouble
+
+    def _await_account(self, received: list[Message]) -> None:
+        """The renewer has nothing to do any more but to record the run. It is left alone if that takes long: the job
+        is done, and so is the lock."""
+        until = time.monotonic() + _ACCOUNT
+        while True:
+            self._notes += [message.text for message in received if message.kind is Kind.NOTE]
+            if self._channel.peer_is_gone:
+                self._end_renewer()
+                return
+            if time.monotonic() >= until:
+                return
+            self._signals.next(min(TICK, until - time.monotonic()))
+            received = self._channel.receive()
+
+    def _give_account(self, end: Message) -> None:
+        """In the place of a dead renewer."""
+        from .detached import account_of
+
+        account = account_of(self._plan, os.getpid(), self._notes.append)
+        account.inherit(self._granted, end.first, end.text if end.second else None)
+        keeper = threading.Thread(target=account.close, daemon=True)
+        keeper.start()
+        keeper.join(_ACCOUNT)
 
     def _release_notice(self, holding: Holding, trouble: str | None) -> list[str]:
         if trouble is None or holding.lost is not None:

@@ -1,6 +1,7 @@
 """What the supervisor and the renewer say to each other.
 
-Two pipes carry the few messages of a run; end of file on one means that its writer is dead. The deadline does not go
+Two pipes (one socket, where the supervisor is a program that uses the library) carry the few messages of a run; end of
+file on one means that its writer is dead. The deadline does not go
 through a pipe: a supervisor that was stopped for an hour would find a full pipe and an old deadline in it. It lies in
 a shared page, written by the renewer, read by the supervisor whenever it looks at the clock.
 """
@@ -12,7 +13,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from ..backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Unavailable
+from ..backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Revoked, Unavailable, Unmarked
 from ..errors import InternalError, NestedRun
 
 _HEAD = struct.Struct("<HBqq")  # length of the text, kind, two numbers
@@ -22,14 +23,16 @@ LOWEST_DESCRIPTOR = 10  # never 0, 1 or 2, also when the caller closed those
 
 class Kind(IntEnum):
     # renewer to supervisor
-    GRANTED = 1  # and the child has been ordered to start
+    GRANTED = 1  # and the child has been ordered to start; to a program that holds the lock: first: the token, or -1
     FAILED = 2  # first: the error's place in FAILURES; text: its message
     LOST = 3  # text: why
     NOTE = 4  # first: the verbosity from which it is said; text: the line
     TROUBLE = 5  # text: what went wrong with a renewal that will be tried again
     RELEASED = 6  # first: 1 released, 0 not; text: why not
     # supervisor to renewer
-    RELEASE = 7  # nobody wants the lock any more, and nothing of a child is to be killed
+    RELEASE = 7  # nobody wants the lock any more, and nothing of a child is to be killed; first: the child's wait
+    #              status, -1 if there was none; second: 1 if the lease was lost, then text: why
+    STOPPED = 8  # the stop signal was sent to the tree
 
 
 FAILURES: tuple[type[DistlockError], ...] = (
@@ -40,6 +43,8 @@ FAILURES: tuple[type[DistlockError], ...] = (
     Refused,
     ConfigurationError,
     LeaseLost,
+    Revoked,
+    Unmarked,
 )
 
 
@@ -53,6 +58,12 @@ class Message(NamedTuple):
 def encode(message: Message) -> bytes:
     text = message.text.encode("utf-8", "backslashreplace")[:_LONGEST_TEXT]
     return _HEAD.pack(len(text), message.kind, message.first, message.second) + text
+
+
+def failure(error: DistlockError) -> Message:
+    """The message that makes the other end raise it."""
+    place = next((i for i, kind in enumerate(FAILURES) if type(error) is kind), 0)
+    return Message(Kind.FAILED, place, text=str(error))
 
 
 class Decoder:
@@ -91,9 +102,12 @@ class Channel:
         """Give the message to the other end. It is dropped if the other end is dead or has not read 64 KiB of them;
         nothing of a lease depends on a message."""
         try:
-            os.write(self._writing, encode(message))
-        except (BrokenPipeError, BlockingIOError):
+            self._write(encode(message))
+        except (ConnectionError, BlockingIOError):
             pass
+
+    def _write(self, data: bytes) -> None:
+        os.write(self._writing, data)
 
     def receive(self) -> list[Message]:
         """What has come. Sets ``peer_is_gone`` at end of file."""
@@ -103,6 +117,8 @@ class Channel:
                 data = os.read(self.reading, 65536)
             except BlockingIOError:
                 break
+            except ConnectionResetError:  # a socket says so if the other end has died without reading all
+                data = b""
             if not data:
                 self.peer_is_gone = True
             messages += self._decoder.feed(data)
@@ -142,9 +158,11 @@ class SharedDeadline:
     lock held by a stopped process would stop the other one.
     """
 
-    def __init__(self) -> None:
-        self._cell = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d")
-        self.set(float("-inf"))
+    def __init__(self, descriptor: int = -1) -> None:
+        """On an open file for a process that is not forked; whoever makes the file calls ``set`` first."""
+        self._cell = memoryview(mmap.mmap(descriptor, mmap.PAGESIZE)).cast("d")
+        if descriptor < 0:
+            self.set(float("-inf"))
 
     def set(self, instant: float) -> None:
         self._cell[0] = instant

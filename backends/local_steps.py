@@ -1,0 +1,68 @@
+"""What each step of a holder or an operator does to the rows of a lock. Every method runs inside a transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import local_record as record_of
+from .base import Grant, LeaseLost, Mark, Revoked
+from .local_boot import Ages, Host
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+    from .local_record import Record
+
+
+class Steps:
+    """One step each; made anew for each, since the age of a record is watched from then on."""
+
+    def __init__(self, host: Host, clock: Callable[[], float]) -> None:
+        self._host = host
+        self._ages = Ages(host, clock)
+
+    def renew(self, sql: sqlite3.Connection, grant: Grant) -> float:
+        """The TTL that begins anew. Raises LeaseLost, Revoked."""
+        now = self._ages.now()
+        record = self._own(sql, grant, now)
+        if record.revoked is not None:
+            raise Revoked(f"an operator released it: {record.revoked}")
+        record_of.write_renewal(sql, self._host, now)
+        return record.ttl
+
+    def release(self, sql: sqlite3.Connection, grant: Grant, marks: tuple[Mark, ...], keep_for: float) -> None:
+        record, now = record_of.read(sql), self._ages.now()
+        if record.owner != grant.owner or record.kept:
+            return
+        if keep_for > 0:
+            record_of.write_kept(sql, self._host, now, keep_for)
+        else:
+            record_of.write_free(sql, self._host, now)
+        record_of.write_success(sql, marks)
+        record_of.write_marks(sql, marks)
+
+    def mark(self, sql: sqlite3.Connection, grant: Grant, mark: Mark) -> None:
+        """Raises LeaseLost."""
+        self._own(sql, grant, self._ages.now())
+        record_of.write_success(sql, (mark,))
+        record_of.write_marks(sql, (mark,))
+
+    def revoke(self, sql: sqlite3.Connection, token: int | None, owner: str | None, by: str, at_once: bool) -> bool:
+        record, now = record_of.read(sql), self._ages.now()
+        is_meant = record.owner == owner if token is None else record.token == token
+        if not record.owner or not is_meant or record.free_for(self._ages.age(record, now)) is not None:
+            return False
+        if at_once or record.kept:
+            record_of.write_free(sql, self._host, now)
+        else:
+            record_of.write_revoked(sql, by)
+        return True
+
+    def _own(self, sql: sqlite3.Connection, grant: Grant, now: float) -> Record:
+        record = record_of.read(sql)
+        if record.owner != grant.owner or record.kept:
+            raise LeaseLost("it went to somebody else or was given back")
+        if record.free_for(self._ages.age(record, now)) is not None:
+            raise LeaseLost("it ran out before it was renewed")
+        return record

@@ -1,0 +1,117 @@
+"""What every renewer does, whoever it works for: ask for the lease, give it back."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .backends.base import (
+    Backend,
+    Client,
+    DistlockError,
+    Grant,
+    LockState,
+    Mark,
+    Request,
+    Safety,
+    Unavailable,
+    Unmarked,
+)
+from .clock import boottime
+from .renewal import Renewal
+from .requirement import check_class
+from .session import Acquisition, Waiting
+
+_RELEASE = 3.0
+"""Seconds for giving the lease back: whoever waits for it waits for little more."""
+_REQUEST = 3.0
+
+
+class Wanted(NamedTuple):
+    """One lease that somebody wants, and how it is to be waited for."""
+
+    name: str
+    owner: str
+    ttl: float
+    pid: int
+    """Of the process that the lock is for."""
+    command: str
+    label: str | None
+    require: Safety | None
+    backend_shown: str
+    wait: float | None
+    jitter: float
+    explain: bool
+    """Whether a conflict will be shown to anybody: describing the holder costs a request."""
+    outer_owners: tuple[str, ...]
+
+
+def acquire(
+    backend: Backend,
+    wanted: Wanted,
+    cancel: int,
+    on_waiting: Callable[[LockState], None] | None = None,
+    on_asking: Callable[[], None] | None = None,
+) -> Grant:
+    """Raises Busy, NestedRun, Unavailable, Refused; Cancelled once ``cancel`` is readable."""
+    client = Client(
+        owner=wanted.owner,
+        host=os.uname().nodename,
+        pid=wanted.pid,
+        user=user_name(),
+        command=wanted.command,
+        label=wanted.label,
+        since=time.time(),
+    )
+    required = wanted.require
+    qualify: Callable[[], None] | None = None
+    if required:
+        qualify = lambda: check_class(backend, wanted.backend_shown, required, _REQUEST)  # noqa: E731
+    return Acquisition(
+        backend,
+        Request(wanted.name, wanted.ttl, client),
+        Waiting(wanted.wait, wanted.jitter, wanted.outer_owners),
+        cancel,
+        boottime,
+        on_asking=on_asking,
+        qualify=qualify,
+        explain=wanted.explain,
+        on_waiting=on_waiting,
+    ).run()
+
+
+def give_back(
+    backend: Backend,
+    renewal: Renewal,
+    before: Callable[[], None],
+    *,
+    patience: float = _RELEASE,
+    marks: Callable[[], tuple[Mark, ...]] = tuple,
+) -> str:
+    """Why the lock could not be released, or "". Nothing is sent for a lease that is lost, but for one that an operator
+    has taken away: nobody else gets that before. ``before`` is called when no renewal can follow any more, after
+    ``patience`` seconds for one that is under way, and the lease is still there: nobody who asks about it must find one
+    that is no more. Raises Unmarked: it was released without its ``marks``."""
+    quiet = renewal.stop(patience)
+    before()
+    if renewal.lost and not renewal.revoked:
+        return ""
+    try:
+        if not quiet:
+            raise Unavailable("a renewal is still unanswered")
+        backend.release(renewal.grant, _RELEASE, marks())
+    except Unmarked:
+        raise
+    except DistlockError as error:
+        return str(error)
+    return ""
+
+
+def user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

@@ -1,0 +1,1 @@
+"""distlock inside a Python program: a context in which the program holds a lock."""

@@ -1,0 +1,110 @@
+"""``distlock drill``: what it proves on each engine, and that it can fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from distlock.backends import open_backend
+from distlock.backends.base import Environment
+from distlock.clock import boottime
+from distlock.drill import Outcome
+from processes import DISTLOCK, Lab
+from servers import free_port
+
+KEYS = [
+    "version",
+    "backend",
+    "ttl_seconds",
+    "proven",
+    "late_writes_refused",
+    "late_writes_accepted",
+    "late_job_dead_after_seconds",
+    "first_exit_code",
+    "events",
+]
+
+
+def drill(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [DISTLOCK, "drill", *words], env=lab.environment, capture_output=True, text=True, check=False, timeout=100
+    )
+
+
+def left_behind() -> set[str]:
+    return {path.name for path in Path(tempfile.gettempdir()).glob("distlock-drill-*")}
+
+
+@pytest.mark.faults
+def test_a_frozen_holder_does_no_harm(each_lab: Lab) -> None:
+    lab, before = each_lab, left_behind()
+    done = drill(lab, "--ttl", "3", "--json")
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    backend = open_backend(lab.backend, Environment(boottime, lambda: lab.folder))
+    try:
+        if not backend.token_scope:
+            assert (done.returncode, found["proven"]) == (1, False)
+            assert "no fencing tokens" in found["reason"]
+            return
+        drilled = [state for state in backend.locks(5.0) if state.name.startswith("distlock drill")]
+    finally:
+        backend.close()
+    assert done.returncode == 0, done.stdout
+    assert list(found) == KEYS
+    assert found["proven"] is True
+    assert found["late_writes_refused"] > 0
+    assert found["late_writes_accepted"] == 0
+    assert found["late_job_dead_after_seconds"] <= 0.2
+    assert found["first_exit_code"] == 76
+    times = [event["at_seconds"] for event in found["events"]]
+    assert times == sorted(times)
+    whats = " / ".join(event["what"] for event in found["events"])
+    order = ["granted", "freezes all", "is over", "greater token", "job go on", "guards go on", "dead", "late writes"]
+    places = [whats.index(word) for word in order]
+    assert places == sorted(places)
+    assert not [state for state in drilled if state.waiters]
+    assert left_behind() <= before
+
+
+@pytest.mark.faults
+def test_for_people_it_is_a_timeline_of_plain_lines(lab: Lab) -> None:
+    done = drill(lab, "--ttl", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\033" not in done.stdout
+    assert done.stdout.count("proven: ") == 2
+    assert "NOT PROVEN" not in done.stdout
+
+
+@pytest.mark.parametrize(("ttl", "said"), [("1", "'1'"), ("x", "'x'"), ("1h", "'1h'"), ("-3", "'-3'")])
+def test_a_ttl_that_will_not_do(lab: Lab, ttl: str, said: str) -> None:
+    done = drill(lab, f"--ttl={ttl}")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert said in done.stderr
+
+
+def test_a_backend_that_does_not_answer(lab: Lab) -> None:
+    done = drill(lab, "-b", f"redis://:hunter2@127.0.0.1:{free_port()}", "--ttl", "3")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (69, "", 1)
+    assert "Connection refused" in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+GOOD = Outcome((), refused=3, accepted_late=0, died_after=0.1, code=76)
+
+
+def test_what_proves_and_what_does_not() -> None:
+    assert GOOD.proven
+    for worse in (
+        GOOD._replace(refused=0),
+        GOOD._replace(accepted_late=1),
+        GOOD._replace(died_after=0.3),
+        GOOD._replace(died_after=None),
+        GOOD._replace(code=0),
+        GOOD._replace(code=None),
+    ):
+        assert not worse.proven
