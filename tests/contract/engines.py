@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcd_servers import EtcdCluster, EtcdMember
+from postgres_servers import postgres
 from redis_groups import cluster, independent, redlock_url, watched
 from servers import RedisServer
 from zookeeper_servers import ZooKeeperServer
@@ -60,6 +61,12 @@ def _etcd(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
+def _postgres(_: Path) -> Iterator[str]:
+    with postgres() as server:
+        yield server.url
+
+
+@contextmanager
 def _etcd_cluster(folder: Path) -> Iterator[str]:
     with EtcdCluster.of(folder).running() as cluster:
         yield cluster.url
@@ -71,6 +78,12 @@ def _zookeeper(folder: Path) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def _postgres_advisory(_: Path) -> Iterator[str]:
+    with postgres() as server:
+        yield server.advisory_url
+
+
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
@@ -80,4 +93,6 @@ ENGINES = (
     Engine("etcd", _etcd, ttl=1.0, dropped_within=4.5),
     Engine("etcd-cluster", _etcd_cluster, ttl=1.0, dropped_within=4.5),
     Engine("zookeeper", _zookeeper, ttl=1.0, dropped_within=5.0),
+    Engine("postgres", _postgres, ttl=1.0, dropped_within=0.0),
+    Engine("postgres-advisory", _postgres_advisory, ttl=1.0, dropped_within=0.0),
 )
