@@ -1,4 +1,4 @@
-"""Marks, kept locks and fence registers in tables: what a crash leaves of them, what is dropped, what without rights."""
+"""Marks, kept locks and fence registers in tables: what a crash leaves of them, what is dropped, what rights do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def server(one_server: PostgresServer) -> PostgresServer:
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+advisory"])
 def test_a_mark_that_cannot_be_written_does_not_keep_the_lock(server: PostgresServer, scheme: str) -> None:
-    """No right on the table, or no table: the lock goes to the next, its last success is known, and somebody is told."""
+    """No right on the table, or no table: the lock goes to the next, its last success is known, somebody is told."""
     rest = server.url.partition(":")[2]
     with opened(f"{scheme}:{rest}") as admin, opened(server.url_of("job", scheme=scheme)) as backend:
         admin.prepare(5.0)
