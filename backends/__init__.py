@@ -18,6 +18,16 @@ SCHEMES: dict[str, str] = {
     "redis": "distlock.backends.redis:RedisBackend",
     "rediss": "distlock.backends.redis:RedisBackend",
     "redis+unix": "distlock.backends.redis:RedisBackend",
+    "redis+sentinel": "distlock.backends.redis_sentinel:RedisSentinelBackend",
+    "rediss+sentinel": "distlock.backends.redis_sentinel:RedisSentinelBackend",
+    "redis+cluster": "distlock.backends.redis_cluster:RedisClusterBackend",
+    "rediss+cluster": "distlock.backends.redis_cluster:RedisClusterBackend",
+    "redlock": "distlock.backends.redlock:RedlockBackend",
+    "redlocks": "distlock.backends.redlock:RedlockBackend",
+    "etcd": "distlock.backends.etcd:EtcdBackend",
+    "etcds": "distlock.backends.etcd:EtcdBackend",
+    "zookeeper": "distlock.backends.zookeeper:ZooKeeperBackend",
+    "zookeepers": "distlock.backends.zookeeper:ZooKeeperBackend",
     "postgresql": "distlock.backends.postgres:PostgresBackend",
     "postgres": "distlock.backends.postgres:PostgresBackend",
     "postgresql+advisory": "distlock.backends.postgres_advisory:AdvisoryBackend",
@@ -58,12 +68,16 @@ def _escaped(path: str) -> str:
     return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in path.encode(errors="surrogateescape"))
 
 
-def open_backend(url: str, environment: Environment) -> Backend:
-    """Raises ConfigurationError; Unavailable with the reason when an engine's client library does not import."""
-    scheme = scheme_of(url)
+def engine_of(scheme: str) -> type[Backend]:
+    """Raises Unavailable with the reason when the engine's client library does not import."""
     module, _, name = SCHEMES[scheme].partition(":")
     try:
         found: type[Backend] = getattr(import_module(module), name)
     except ImportError as error:
         raise Unavailable(f"the client library for {scheme}: does not import: {error}", permanent=True) from error
-    return found.from_url(url, environment)
+    return found
+
+
+def open_backend(url: str, environment: Environment) -> Backend:
+    """Raises ConfigurationError; Unavailable with the reason when an engine's client library does not import."""
+    return engine_of(scheme_of(url)).from_url(url, environment)

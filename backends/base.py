@@ -174,7 +174,7 @@ class Backend(Protocol):
     exclusive_until: ClassVar[str]
     """Until when nobody else is granted the lock, and what ends that early: a clause for people."""
     token_scope: ClassVar[str]
-    """One sentence: over what the tokens of a lock grow."""
+    """One sentence: over what the tokens of a lock grow. Empty: there are none."""
     fifo: ClassVar[bool]
     keeps: ClassVar[bool]
     """Whether a lock can outlive the process that held it (``keep_for``)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from distlock.clock import boottime
 from .etcd_server import EtcdServer
 from .postgres_server import PostgresServer
 from .redis_server import RedisServer
+from .zookeeper_server import ZooKeeperServer
 
 DISTLOCK = Path(sys.executable).with_name("distlock")
 """The command as it was installed beside this interpreter."""
@@ -30,19 +31,41 @@ class Peer(NamedTuple):
     ours: bool = False
     """Whether the targets are for it."""
     start_up_limit: float = 9.0
+    yardstick: str = "etcdctl lock"
+    """The peer that its hand-off is compared to,"""
     hand_off_limit: float = 1.5
+    """and how many times that it may take."""
 
 
 ETCDCTL = "etcdctl lock"
+KAZOO = "kazoo Lock"
+REDIS = "distlock, redis"
 
 
-def peers(folder: Path, etcd: EtcdServer, redis: RedisServer, postgres: PostgresServer) -> list[Peer]:
+def peers(
+    folder: Path,
+    etcd: EtcdServer,
+    redis: RedisServer,
+    groups: Mapping[str, str],
+    zookeeper: ZooKeeperServer,
+    postgres: PostgresServer,
+) -> list[Peer]:
+    """``groups``: URLs of several Redis together, by the engine's name."""
     return [
         flock(folder),
         etcdctl(etcd),
         redis_py_lock(redis),
         distlock("local", f"local://{folder / 'locks'}", folder),
         distlock("redis", redis.url, folder)._replace(start_up_limit=17.0),
+        *(
+            distlock(engine, url, folder)._replace(start_up_limit=20.0, yardstick=REDIS)
+            for engine, url in groups.items()
+        ),
+        distlock("etcd", f"etcd://{etcd.endpoint}", folder)._replace(start_up_limit=20.0, hand_off_limit=2.5),
+        kazoo_lock(zookeeper),
+        distlock("zookeeper", f"zookeeper://{zookeeper.place}", folder)._replace(
+            start_up_limit=17.0, yardstick=KAZOO, hand_off_limit=1.2
+        ),
         distlock("postgresql", postgres.url, folder)._replace(start_up_limit=20.0, hand_off_limit=3.0),
     ]
 
@@ -76,6 +99,15 @@ def redis_py_lock(redis: RedisServer) -> Peer:
         "redis-py Lock",
         lambda name: [sys.executable, script, redis.url, name],
         lambda name: redis.clients(name) - 1,
+    )
+
+
+def kazoo_lock(zookeeper: ZooKeeperServer) -> Peer:
+    script = str(Path(__file__).with_name("kazoo_lock.py"))
+    return Peer(
+        KAZOO,
+        lambda name: [sys.executable, script, zookeeper.place, f"/benchmark/{name}"],
+        lambda name: zookeeper.count(f"/benchmark/{name}") - 1,
     )
 
 

@@ -23,9 +23,11 @@ from benchmarks.machine import compile_distlock, describe
 from benchmarks.peers import ETCDCTL, Peer, environment, peers, program
 from benchmarks.postgres_server import postgres_server
 from benchmarks.processes import nothing_left_behind
+from benchmarks.redis_groups import cluster, redlock, sentinel
 from benchmarks.redis_server import redis_server
 from benchmarks.report import Target, ratios, table, timings
 from benchmarks.stamping_child import Child, make_child
+from benchmarks.zookeeper_server import zookeeper_server
 
 PYTHON = "python -c pass"
 
@@ -50,11 +52,17 @@ def main() -> None:
         stack.enter_context(nothing_left_behind())
         etcd = stack.enter_context(etcd_server(folder))
         redis = stack.enter_context(redis_server(folder))
+        groups = {
+            "redis+sentinel": stack.enter_context(sentinel(folder)),
+            "redis+cluster": stack.enter_context(cluster(folder)),
+            "redlock": stack.enter_context(redlock(folder)),
+        }
+        zookeeper = stack.enter_context(zookeeper_server(folder))
         postgres = stack.enter_context(postgres_server())
         clean = environment(folder)
         child = make_child(folder, options.shell)
         counts = (options.starts, options.waiters, options.samples)
-        setting = Setting(peers(folder, etcd, redis, postgres), child, folder, clean, *counts)
+        setting = Setting(peers(folder, etcd, redis, groups, zookeeper, postgres), child, folder, clean, *counts)
         print(*describe(folder, clean), sep="\n", flush=True)
         targets: list[Target] = []
         for subject in (_start_up, _hand_off, _memory):
@@ -94,9 +102,13 @@ def _hand_off(setting: Setting) -> list[Target]:
     print(f"Hand-off: from the end of one child to the start of the next. {waiters} waiters, all in the queue before")
     print(f"the holder goes; {samples} samples, taken in turns. The child that writes down both times: {child.what}.")
     print(timings(found, ETCDCTL))
-    times = ratios(found, ETCDCTL)
     return [
-        Target(f"hand-off to {waiters} waiters, {peer.name}", times[peer.name], peer.hand_off_limit, f"x {ETCDCTL}")
+        Target(
+            f"hand-off to {waiters} waiters, {peer.name}",
+            ratios(found, peer.yardstick)[peer.name],
+            peer.hand_off_limit,
+            f"x {peer.yardstick}",
+        )
         for peer in compared
         if peer.ours
     ]

@@ -25,7 +25,7 @@ from distlock.state import state_directory
 from distlock.supervise.command import Command, execute, find_command
 from distlock.supervise.signals import Signals
 
-from .opening import TIMEOUT, journal_of_this_user, opened
+from .opening import TIMEOUT, opened
 
 _COUNTING = 0.5
 
@@ -83,16 +83,23 @@ def fence(
 
 
 def _advance(register: FenceRegister, token: int, resource: str) -> None:
-    """Raises StaleToken, and counts it for the metrics of this host as far as that can be written."""
+    """Raises StaleToken, and counts it."""
     try:
         register.advance(token)
     except StaleToken:
         register.close()
-        try:
-            journal_of_this_user(busy=_COUNTING).add_refusal(resource)
-        except DistlockError:
-            pass
+        _count_refusal(resource)
         raise
+
+
+def _count_refusal(resource: str) -> None:
+    """For the metrics of this host, as far as that can be written."""
+    from .opening import journal_of_this_user
+
+    try:
+        journal_of_this_user(busy=_COUNTING).add_refusal(resource)
+    except DistlockError:
+        pass
 
 
 def _become(command: Command, environment: dict[bytes, bytes]) -> DistlockError:
@@ -135,6 +142,7 @@ def _shared(url: str, resource: str, index: int, token: int | None) -> None:
         if token is None:
             engine.reset_fence(resource, index, TIMEOUT)
         elif (greatest := engine.advance_fence(resource, index, token, TIMEOUT)) > token:
+            _count_refusal(resource)
             raise StaleToken(f"{quoted(resource)}: token {token} is stale: {greatest} has been seen")
 
 

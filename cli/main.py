@@ -23,6 +23,7 @@ COMMANDS = (
     "inspect",
     "release",
     "drill",
+    "backends",
     "config",
     "init",
     "history",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distlock.backends.base import Client, LockState
     from distlock.lock_view import Plain
 
-_COLOURS = {"held": "green", "expiring": "bold red", "free": "dim"}
+_COLOURS = {"held": "green", "expiring": "bold red", "kept": "yellow", "free": "dim"}
 _WIDER_THAN_ANY_LINE = 10_000
 
 
@@ -69,6 +69,22 @@ def print_locks(states: Sequence[LockState]) -> None:
             _left(state.expires_in),
             "" if state.token is None else str(state.token),
             str(len(state.waiters)) if state.waiters else "",
+        )
+    print_table(table)
+
+
+def print_backends(rows: Sequence[Plain]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for title in ("URL", "CLASS", "ORDER", "EXCLUSIVE UNTIL", "TOKEN GROWS OVER"):
+        table.add_column(title, no_wrap=title in ("URL", "CLASS"))
+    for row in rows:
+        assert isinstance(row, dict)
+        if row["problem"]:
+            table.add_row(f"{row['scheme']}:", Text("broken", style="bold red"), "", shown(str(row["problem"])), "")
+            continue
+        order = "first come, first served" if row["fifo"] else "any"
+        table.add_row(
+            f"{row['scheme']}:", str(row["class"]), order, str(row["exclusive_until"]), str(row["token_scope"])
         )
     print_table(table)
 

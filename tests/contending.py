@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from distlock.backends import open_backend
-from distlock.backends.base import Client, Environment, Grant, Request
+from distlock.backends.base import Client, Environment, Grant, Request, Unavailable
 from distlock.clock import boottime
 from processes import wait_until
 
@@ -30,6 +30,14 @@ class Contender:
         self.granted_at = float("inf")
 
     def _run(self) -> None:
+        """A server that is away is asked again: it is its outage that many tests are about."""
+        while not self._stop.is_set() and self.grant is None:
+            try:
+                self._contend()
+            except Unavailable:
+                time.sleep(0.003)
+
+    def _contend(self) -> None:
         with self._backend.enqueue(self._request) as ticket:
             while not self._stop.is_set():
                 grant = ticket.poll()

@@ -63,8 +63,8 @@ def test_an_owner_that_is_no_text_is_no_error() -> None:
 def complete(
     caller: dict[bytes, bytes], *, name: str, owner: str, token: int | None, ttl: float, lease_file: str
 ) -> dict[bytes, bytes]:
-    made = of_child(caller, name=name, owner=owner, ttl=ttl)
-    add_grant(made, token, lease_file)
+    made = of_child(caller, name=name, owner=owner)
+    add_grant(made, token, ttl, lease_file)
     return made
 
 

@@ -74,7 +74,9 @@ def test_only_one_of_many_takes_it(gate: Gate) -> None:
         assert [one for one in found if one] == [PARKED]
 
 
-@pytest.mark.parametrize("order", [Order(7, "/state/é\udcff.json"), Order(None, ""), Order(2**63 - 1, "x" * 4000)])
+@pytest.mark.parametrize(
+    "order", [Order(7, 30.0, "/state/é\udcff.json"), Order(None, 0.1, ""), Order(2**63 - 1, 1e9, "x" * 4000)]
+)
 def test_an_order_reaches_the_child_whole(gate: Gate, in_child: Callable[[], bytes], order: Order) -> None:
     assert gate.order(order)
     assert in_child()[:1000] == repr(order).encode()[:1000]
@@ -87,4 +89,4 @@ def test_the_renewers_end_ends_the_child(gate: Gate, in_child: Callable[[], byte
 
 def test_an_order_to_nobody_is_told(gate: Gate) -> None:
     gate.child_is_forked()  # and the child is dead
-    assert not gate.order(Order(7, ""))
+    assert not gate.order(Order(7, 30.0, ""))

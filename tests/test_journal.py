@@ -214,3 +214,10 @@ def test_texts_that_are_no_text(path: Path) -> None:
     journal.add(a_run(label="\udcff\n", reason="y" * 5000))
     (run,) = journal.runs()
     assert (run["label"], len(run["reason"])) == ("\\udcff\n", 1000)
+
+
+def test_the_last_space_on_a_disk_is_left_to_the_locks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distlock.journal._ROOM", 1 << 60)
+    with pytest.raises(Unavailable, match="left to the locks"):
+        Journal(path).add(a_run())
+    assert not path.exists()

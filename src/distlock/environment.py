@@ -26,19 +26,19 @@ def outer_owners(environment: Mapping[bytes, bytes]) -> tuple[str, ...]:
     return tuple(part.decode("ascii", "replace") for part in environment.get(b"DISTLOCK_RUN", b"").split(b":") if part)
 
 
-def of_child(caller: Mapping[bytes, bytes], *, name: str, owner: str, ttl: float) -> dict[bytes, bytes]:
+def of_child(caller: Mapping[bytes, bytes], *, name: str, owner: str) -> dict[bytes, bytes]:
     """All that is known before the grant. Nothing of an outer run stays but its place in DISTLOCK_RUN: an outer token
     with an inner name would fence the wrong resource."""
     result = {key: value for key, value in caller.items() if key not in {b"DISTLOCK_" + word for word in _OURS}}
     result[b"DISTLOCK_NAME"] = name.encode()
     result[b"DISTLOCK_OWNER"] = owner.encode()
-    result[b"DISTLOCK_TTL"] = repr(ttl).removesuffix(".0").encode()  # "g" would write twelve days as 1.0368e+06
     result[b"DISTLOCK_RUN"] = ":".join((*outer_owners(caller), owner)).encode()
     return result
 
 
-def add_grant(environment: dict[bytes, bytes], token: int | None, lease_file: str) -> None:
-    """The rest."""
+def add_grant(environment: dict[bytes, bytes], token: int | None, ttl: float, lease_file: str) -> None:
+    """The rest. The TTL is the one that was granted."""
+    environment[b"DISTLOCK_TTL"] = repr(ttl).removesuffix(".0").encode()  # "g" would write twelve days as 1.0368e+06
     if token is not None:
         environment[b"DISTLOCK_FENCING_TOKEN"] = str(token).encode()
     if lease_file:

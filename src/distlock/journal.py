@@ -7,6 +7,7 @@ stays counted in the sums.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -28,6 +29,8 @@ OTHER_LOCKS = "{other}"
 _LONGEST_TEXT = 1000
 _PAGE = 4096
 _BUSY = 2.0
+_ROOM = 1 << 20
+"""Bytes that have to be free: locks, and the lease files of jobs, may be kept on the same disk."""
 
 
 class Limits(NamedTuple):
@@ -85,6 +88,9 @@ class Journal:
 
     def _in_transaction(self, change: Callable[[sqlite3.Connection], None]) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        room = os.statvfs(self.path.parent)
+        if room.f_bavail * room.f_frsize < _ROOM:
+            raise OSError(errno.ENOSPC, "the last space on the disk is left to the locks")
         with self._opened() as sql:
             sql.execute("BEGIN IMMEDIATE")
             if not self._layout(sql):

@@ -16,9 +16,9 @@ import random
 import select
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from .backends.base import DistlockError, LeaseLost, Revoked
+from .backends.base import DistlockError, LeaseLost, Revoked, Unavailable
 from .clock import TICK
 from .deadline import hard_deadline
 
@@ -56,34 +56,34 @@ class Schedule:
         return max(0.1, min((self.soft - now) / 2, self.grant.ttl / 3))
 
 
-class Renewal:
-    """A thread that keeps one lease. ``on_renewed`` gets each new hard deadline, ``on_lost`` the reason, once;
-    ``on_trouble`` a line for each failed attempt, ``on_answer`` how many seconds one took and how many were left until
-    soft."""
+class Told(NamedTuple):
+    """Who is told what of a renewal, by its thread."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        schedule: Schedule,
-        clock: Callable[[], float],
-        *,
-        on_renewed: Callable[[float], None],
-        on_lost: Callable[[str], None],
-        on_trouble: Callable[[str], None],
-        on_answer: Callable[[float, float], None] | None = None,
-    ) -> None:
+    on_renewed: Callable[[float], None]
+    """Each new hard deadline."""
+    on_lost: Callable[[str], None]
+    """The reason, once."""
+    on_trouble: Callable[[str], None]
+    """A line for each failed attempt."""
+    on_answer: Callable[[float, float], None] | None = None
+    """How many seconds an answer took, and how many were left until soft."""
+
+
+class Renewal:
+    """A thread that keeps one lease."""
+
+    def __init__(self, backend: Backend, schedule: Schedule, clock: Callable[[], float], told: Told) -> None:
         self._backend = backend
         self._schedule = schedule
         self._clock = clock
-        self._on_renewed = on_renewed
-        self._on_lost = on_lost
-        self._on_trouble = on_trouble
-        self._on_answer = on_answer
+        self._on_renewed, self._on_lost, self._on_trouble, self._on_answer = told
         self._stopped = False
         self._woken = -1  # readable once nothing is to be renewed any more
         self._deaf_until = 0.0
         self._requests = threading.Lock()  # held while one may be under way
         self._last_trouble = "no renewal was answered"
+        self.unreachable = False
+        """Whether the last attempt had no answer, rather than a bad one."""
         self.lost = False
         self.revoked = False
         """Lost, and yet to be given back once the child is dead: nobody else gets the lock before."""
@@ -119,6 +119,10 @@ class Renewal:
         if not self.lost:
             self.lost = True
             self._on_lost(reason)
+
+    def _was_revoked(self, error: LeaseLost) -> bool:
+        self.revoked = isinstance(error, Revoked)
+        return self.revoked
 
     def _run(self) -> None:
         try:
@@ -157,11 +161,12 @@ class Renewal:
             try:
                 grant = self._backend.renew(self._schedule.grant, self._schedule.timeout(now))
             except LeaseLost as error:
-                self.revoked = isinstance(error, Revoked)
+                self._was_revoked(error)
                 self._lose(str(error))
                 return None
             except DistlockError as error:
                 self._last_trouble = str(error)
+                self.unreachable = isinstance(error, Unavailable)
                 self._schedule.failed(self._clock())
                 self._on_trouble(f"renewal failed (attempt {self._schedule.failures}): {error}")
             else:
@@ -169,6 +174,7 @@ class Renewal:
                     answered = self._clock()
                     self._on_answer(answered - now, self._schedule.soft - answered)
                 self._schedule.renewed(grant)
+                self.unreachable = False
                 if not self.lost:
                     self._on_renewed(self._schedule.hard)
         return max(0.0, min(TICK, self._schedule.next_try - self._clock()))

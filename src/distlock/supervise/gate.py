@@ -16,13 +16,14 @@ from typing import NamedTuple
 from .wire import Channel, SharedDeadline, pipe
 
 _PERMISSION = struct.Struct("<qq")
-_ORDER = struct.Struct("<q")
+_ORDER = struct.Struct("<qd")
 
 
 class Order(NamedTuple):
     """What the child must know that is not known before the grant."""
 
     token: int | None
+    ttl: float
     lease_file: str
 
 
@@ -69,7 +70,7 @@ class Gate:
         """Once. False if nobody is there to be started."""
         try:
             token = -1 if order.token is None else order.token
-            os.write(self._orders_out, _ORDER.pack(token) + os.fsencode(order.lease_file))
+            os.write(self._orders_out, _ORDER.pack(token, order.ttl) + os.fsencode(order.lease_file))
         except BrokenPipeError:
             return False
         os.close(self._orders_out)
@@ -82,8 +83,8 @@ class Gate:
             data += piece
         if len(data) < _ORDER.size:
             return None
-        (token,) = _ORDER.unpack_from(data)
-        return Order(None if token < 0 else token, os.fsdecode(data[_ORDER.size :]))
+        token, ttl = _ORDER.unpack_from(data)
+        return Order(None if token < 0 else token, ttl, os.fsdecode(data[_ORDER.size :]))
 
 
 class Links(NamedTuple):

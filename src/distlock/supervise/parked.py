@@ -56,12 +56,12 @@ def run(
         if content is None:
             os._exit(125)
         plan = Plan.from_bytes(content)
-        environment = of_child(plan.caller_environment, name=plan.name, owner=plan.owner, ttl=plan.ttl)
+        environment = of_child(plan.caller_environment, name=plan.name, owner=plan.owner)
         signals.restore_dispositions()
         order = links.gate.await_order()
         if order is None:
             os._exit(125)
-        add_grant(environment, order.token, order.lease_file)
+        add_grant(environment, order.token, order.ttl, order.lease_file)
         os.write(answer, EXEC)
         signals.restore_mask()  # here it may die, or stop, of what was sent to it meanwhile
         if boottime() >= links.deadline.get():  # it was stopped, or the supervisor was

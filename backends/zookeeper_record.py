@@ -1,0 +1,143 @@
+"""What is stored, and under which paths: a folder a lock with its last token, in it the queue's nodes, each with JSON
+in ASCII. The names of the nodes and their order are those of kazoo's Lock."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from .base import Client, Unavailable
+
+VERSION = 1
+MARK = "__lock__"
+_CONTENDER = re.compile(r"__r?lock__(\d{10})\Z")  # __rlock__ is kazoo's ReadLock
+_ROOT = "/distlock"
+
+
+class Paths:
+    """Of one ensemble, below its chroot."""
+
+    def __init__(self, chroot: str) -> None:
+        self.clock = f"{chroot}{_ROOT}/clock-"
+        """Beginning of a node that lives for one question: when the server made it."""
+        self.locks = f"{chroot}{_ROOT}/lock"
+
+        self._fences = f"{chroot}{_ROOT}/fence"
+
+    def folder(self, name: str) -> str:
+        return f"{self.locks}/{encoded(name)}"
+
+    def fence(self, resource: str) -> str:
+        """The folder of its registers."""
+        return f"{self._fences}/{encoded(resource)}"
+
+
+def encoded(name: str) -> str:
+    """Every byte but ``A-Za-z0-9._-`` as %XX. ``.`` and ``..`` are no names for ZooKeeper."""
+    # quote leaves ~ alone, which is one byte more than we do.
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="").replace("~", "%7E")
+
+
+def decoded(node: str) -> str | None:
+    """The lock's name; None for what is none of ours."""
+    try:
+        name = unquote(node, errors="strict")
+    except UnicodeDecodeError:
+        return None
+    return name if encoded(name) == node else None
+
+
+def in_order(nodes: list[str]) -> list[str]:
+    """Those that take part in the queue, first come first; the holder is the first."""
+    matches = filter(None, map(_CONTENDER.search, nodes))
+    return [node for _, node in sorted((match[1], match.string) for match in matches)]
+
+
+class Entry(NamedTuple):
+    """What a distlock says of itself in its node."""
+
+    client: Client
+    ttl: float
+    beat: float | None
+    """A waiter writes its node anew at least this often, in seconds; None for a holder, and for who has just come."""
+    session: bytes
+    """The password of the session, by which another process takes the lease over. It is no secret to anybody who can
+    read the node: servers compute it from the session's number, with a constant of their source code."""
+    revoked_by: str | None = None
+    """The operator who took the lease away,"""
+    renewed: float | None = None
+    """and when it was renewed before that, by the server's clock. Else the node's stamp says it."""
+
+
+def encode(entry: Entry) -> bytes:
+    """argv[0] and host names may hold bytes that are no UTF-8; these texts are for people."""
+    record: dict[str, Any] = {"version": VERSION, **entry.client._asdict()}
+    record.update(ttl=entry.ttl, beat=entry.beat, session=entry.session.hex())
+    if entry.revoked_by is not None:
+        record.update(revoked_by=entry.revoked_by, renewed=entry.renewed)
+    for name, value in record.items():
+        record[name] = value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+    return _encoded(record)
+
+
+def decode(stored: bytes | None, where: str) -> Entry | None:
+    """None for what no distlock has written. Raises Unavailable for a layout that this program does not know."""
+    found = told(stored, where)
+    if found is None:
+        return None
+    try:
+        client = Client(
+            owner=str(found["owner"]),
+            host=str(found["host"]),
+            pid=int(found["pid"]),
+            user=str(found["user"]),
+            command=str(found["command"]),
+            label=None if found["label"] is None else str(found["label"]),
+            since=float(found["since"]),
+        )
+        beat = None if found["beat"] is None else float(found["beat"])
+        entry = Entry(client, float(found["ttl"]), beat, bytes.fromhex(found["session"]))
+        if found.get("revoked_by") is None:
+            return entry
+        return entry._replace(revoked_by=str(found["revoked_by"]), renewed=float(found["renewed"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def encode_token(token: int) -> bytes:
+    return _encoded({"version": VERSION, "token": token})
+
+
+def _encoded(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode("ascii")
+
+
+def last_token(stored: bytes | None, where: str) -> int | None:
+    """What the folder of a lock says. None in a new one, or one that kazoo has made. Raises Unavailable for anything
+    else that is no record of ours: it may be another layout."""
+    if not stored:
+        return None
+    found = told(stored, where)
+    if found is None or not isinstance(found.get("token"), int):
+        raise _unknown(stored, where)
+    return int(found["token"])
+
+
+def told(stored: bytes | None, where: str) -> dict[str, Any] | None:
+    """A record of ours; None for what is none. Raises Unavailable for a layout that this program does not know."""
+    try:
+        found = json.loads(stored or b"")
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or "version" not in found:
+        return None
+    if found["version"] != VERSION:
+        raise _unknown(stored or b"", where)
+    return found
+
+
+def _unknown(stored: bytes, where: str) -> Unavailable:
+    shown = stored.decode(errors="backslashreplace")[:40]
+    return Unavailable(f"{where}: {shown!r} is written in a layout that this program does not know", permanent=True)
