@@ -253,8 +253,8 @@ def test_sessions_hold_no_transaction_open(server: PostgresServer) -> None:
     with opened(server.url) as backend, Contender(server.url, "job") as holder, Contender(server.url, "job") as waiter:
         holder.granted()
         waiter.expect("waiting")
-        states = server.sql("SELECT DISTINCT state FROM pg_stat_activity WHERE application_name = 'distlock'")
-        wait_until(lambda: states == ["idle"])
+        look = "SELECT DISTINCT state FROM pg_stat_activity WHERE application_name = 'distlock'"
+        wait_until(lambda: server.sql(look) == ["idle"])
         assert backend.inspect("job", 5.0).held
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from contenders import request, take, try_once
-from distlock.backends.base import LeaseLost, Refused, Unavailable
+from distlock.backends.base import LeaseLost, Mark, Refused, Unavailable, Unmarked
 from postgres_fixtures import opened, owner
 from postgres_servers import PostgresServer, postgres, standby
 from processes import wait_until
@@ -17,6 +17,7 @@ LEAST = """
     GRANT SELECT ON public.distlock_layout TO job;
     GRANT SELECT, INSERT, UPDATE ON public.distlock_lock TO job;
     GRANT SELECT, INSERT, UPDATE, DELETE ON public.distlock_waiter TO job;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON public.distlock_mark TO job;
 """
 
 
@@ -83,7 +84,7 @@ def test_the_fewest_rights_that_will_do(server: PostgresServer, job: str) -> Non
     """As documented: everything goes with them, and nothing without one of them."""
     with opened(server.url) as admin, opened(job) as backend, opened(server.url) as other:
         assert admin.prepare(5.0)
-        with pytest.raises(Refused, match=r"may not SELECT on distlock_layout, .*DELETE on distlock_waiter"):
+        with pytest.raises(Refused, match=r"may not SELECT on distlock_layout, .*DELETE on distlock_mark"):
             backend.prepare(5.0)
         server.sql(LEAST)
         assert backend.prepare(5.0)
@@ -95,11 +96,14 @@ def test_the_fewest_rights_that_will_do(server: PostgresServer, job: str) -> Non
         assert backend.inspect("job", 5.0).held
         assert [state.name for state in backend.locks(5.0)] == ["job"]
         assert isinstance(backend.shortcomings(5.0), tuple)
-        backend.release(grant, 5.0)
+        backend.mark(grant, Mark("x", 0.0, 60.0), 5.0)
+        backend.release(grant, 5.0, (Mark("y", 0.0, 60.0),), 1.0)
+        assert backend.marked("job", "y", 5.0)
+        assert backend.revoke("job", grant.token, None, "alice", 5.0, now=False)
         for right in [line.strip() for line in LEAST.strip().splitlines()]:
             server.sql(right.replace("GRANT", "REVOKE").replace(" TO ", " FROM "))
-            with pytest.raises(Refused, match="does not allow it: permission denied for table"):
-                take(backend, "job")
+            with pytest.raises((Refused, Unmarked), match="does not allow it: permission denied for table"):
+                backend.release(take(backend, "job"), 5.0, (Mark("x", 0.0, 60.0),))
             server.sql(right)
 
 
