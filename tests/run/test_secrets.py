@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,17 @@ def in_url_of_the_file(lab: Lab, server: Guarded, secret: str) -> None:
 
 
 WAYS = [in_password_variable, in_url_of_a_profile, in_password_file, in_url_of_the_file]
-EACH_ENGINE = pytest.mark.parametrize(
-    ("guarded", "way"),
-    # An engine is given a password beside its URL or in it; where that was read from is the same for all.
-    [(engine, way) for engine in ENGINES for way in (WAYS if engine in ("local", "redis") else WAYS[:2])],
-    indirect=["guarded"],
-    scope="module",
-)
+
+
+def each_engine(*ways: Callable[[Lab, Guarded, str], None]) -> pytest.MarkDecorator:
+    """An engine is given a password beside its URL or in it. Where that was read from is the same for all, so all
+    ways are tried with two."""
+    return pytest.mark.parametrize(
+        ("guarded", "way"),
+        [(engine, way) for engine in ENGINES for way in (WAYS if engine in ("local", "redis") else ways)],
+        indirect=["guarded"],
+        scope="module",
+    )
 
 
 def private(lab: Lab, name: str, text: str) -> None:
@@ -105,7 +110,7 @@ def check(told: str, parts: int) -> None:
         assert place < 0, told[max(0, place - 300) : place + 50]
 
 
-@EACH_ENGINE
+@each_engine(in_password_variable, in_url_of_a_profile)
 def test_of_a_run_that_succeeds(lab: Lab, guarded: Guarded, way: Callable[[Lab, Guarded, str], None]) -> None:
     way(lab, guarded, SECRET)
     os.mkfifo(lab.folder / "go")
@@ -134,20 +139,32 @@ def test_of_a_run_that_succeeds(lab: Lab, guarded: Guarded, way: Callable[[Lab, 
     check("".join(stored), 20)
 
 
-@EACH_ENGINE
-@pytest.mark.parametrize("word", ["the wrong one", "no server"])
-def test_of_a_run_that_fails(lab: Lab, guarded: Guarded, way: Callable[[Lab, Guarded, str], None], word: str) -> None:
-    """Which `local:` does not for want of a password, so only its words are looked at."""
-    server, secret = (guarded, WRONG) if word == "the wrong one" else (guarded.gone(), SECRET)
-    way(lab, server, secret)
-    succeeds = word == "the wrong one" and server.url("").startswith("local:")
-    said = []
-    for options in (["-vv", "-n"], ["-vv", "-w", "0.5"], ["-n", "--require", "correctness"]):
-        done = lab.run(*options, "--log-to", "log", "job", "true")
-        assert (done.returncode == 0) is succeeds, done.stderr
-        assert succeeds or b"distlock: " in done.stderr
-        said.append(repr(done.stderr))
-    said += [say_all(lab, *words) for words in (["status"], ["inspect", "job"], ["history", "--json"], ["config"])]
+@each_engine(in_password_variable, in_url_of_a_profile)
+def test_of_a_run_with_a_wrong_one(lab: Lab, guarded: Guarded, way: Callable[[Lab, Guarded, str], None]) -> None:
+    """Which `local:` takes, so only its words are looked at."""
+    way(lab, guarded, WRONG)
+    succeed_or_fail(lab, fail=not guarded.url("").startswith("local:"))
+
+
+@each_engine(in_url_of_a_profile)
+def test_of_a_run_without_a_server(lab: Lab, guarded: Guarded, way: Callable[[Lab, Guarded, str], None]) -> None:
+    way(lab, guarded.gone(), SECRET)
+    succeed_or_fail(lab, fail=True)
+
+
+def succeed_or_fail(lab: Lab, *, fail: bool) -> None:
+    def run(options: list[str]) -> str:
+        done = lab.run("-vv", *options, "--log-to", "log", f"job {' '.join(options)}", "true")
+        assert (done.returncode != 0) is fail, done.stderr
+        assert not fail or b"distlock: " in done.stderr
+        return repr(done.stderr)
+
+    def show(words: list[str]) -> str:
+        return say_all(lab, *words)
+
+    with ThreadPoolExecutor() as pool:  # at once: some engines look for a server that is gone for seconds
+        said = [*pool.map(run, (["-n"], ["-w", "2"], ["-n", "--require", "correctness"]))]
+        said += pool.map(show, (["status"], ["inspect", "job"], ["history", "--json"], ["config"]))
     check("".join(said), 300)
     check(left_behind(lab), 1000)
 
