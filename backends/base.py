@@ -174,7 +174,7 @@ class Backend(Protocol):
     exclusive_until: ClassVar[str]
     """Until when nobody else is granted the lock, and what ends that early: a clause for people."""
     token_scope: ClassVar[str]
-    """One sentence: over what the tokens of a lock grow."""
+    """One sentence: over what the tokens of a lock grow. Empty: there are none."""
     fifo: ClassVar[bool]
     keeps: ClassVar[bool]
     """Whether a lock can outlive the process that held it (``keep_for``)."""
@@ -183,6 +183,12 @@ class Backend(Protocol):
     @abstractmethod
     def from_url(cls, url: str, environment: Environment) -> Self:
         """Raises ConfigurationError when the URL cannot work."""
+
+    def prepare(self, timeout: float) -> tuple[str, ...]:
+        """Make what has to be at the server before the first lock, and check that it may be used: what there is now, a
+        clause each for people; () if nothing has to be there. Locks do the same on first use, if they are allowed to.
+        Raises Unavailable, Refused."""
+        return ()
 
     @abstractmethod
     def enqueue(self, request: Request) -> Ticket:

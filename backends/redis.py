@@ -1,4 +1,5 @@
-"""Locks on one Redis or Valkey: ``redis://``, ``rediss://``, ``redis+unix://``.
+"""Locks on one Redis or Valkey: ``redis://``, ``rediss://``, ``redis+unix://``. What several servers add is in
+redis_sentinel.py, redis_cluster.py and redlock.py.
 
 The lock is the key ``lock:NAME`` as ``SET NX PX`` makes it, so any client that uses this recipe excludes us and is
 excluded. What goes beyond it (queue, token, who it is) lies beside it in keys of the same hash slot, and each step is
@@ -8,6 +9,7 @@ forgets, can grant a lock twice. Hence the class efficiency.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -26,8 +28,10 @@ from .base import (
     Unavailable,
     Unmarked,
 )
-from .redis_link import Call, Link, script
-from .redis_record import state
+from .redis_errors import Answered
+from .redis_link import Link
+from .redis_record import revoked_by, state
+from .redis_script import Call, script
 from .redis_ticket import RedisTicket
 from .redis_url import parse
 
@@ -35,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .base import Environment, Request
-    from .redis_url import Server
+    from .redis_link import Answer
+    from .redis_reach import Reach
 
 _PREFIX = "distlock:{lock:"
 _SCAN = 2000
@@ -56,25 +61,23 @@ class RedisBackend(Backend):
     fifo: ClassVar[bool] = True
     keeps: ClassVar[bool] = True
 
-    def __init__(self, server: Server, clock: Callable[[], float]) -> None:
-        self.address = server.address
+    def __init__(self, reach: Reach, clock: Callable[[], float]) -> None:
+        self.reach = reach
         self.clock = clock
-        self.link = Link(server, clock)
-        self._server_ahead: float | None = None  # µs of the server's wall clock at zero of ours, at most
 
     @classmethod
     def from_url(cls, url: str, environment: Environment) -> Self:
         server = parse(url)
         if server.password is None:
             server = server._replace(password=environment.password)
-        return cls(server, environment.clock)
+        return cls(Link(server, environment.clock), environment.clock)
 
     @staticmethod
     def keys(name: str) -> tuple[str, ...]:
         beside = f"{_PREFIX}{name}}}"
         return (
             f"lock:{name}",
-            *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "marks", "revoked")),
+            *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "marks")),
         )
 
     @staticmethod
@@ -86,16 +89,10 @@ class RedisBackend(Backend):
     def milliseconds(seconds: float) -> str:
         return str(math.ceil(seconds * 1000))
 
-    def heard(self, server_time: int) -> None:
-        self._server_ahead = server_time - self.clock() * 1e6
-
-    def server_time_at(self, instant: float) -> str:
-        """What the server's clock says then or a little later, in µs; "0" as long as nothing is known."""
-        return "0" if self._server_ahead is None else str(int(self._server_ahead + instant * 1e6))
-
     def unknown_layout(self, name: str, record: bytes) -> Unavailable:
+        shown = record.decode(errors="backslashreplace")[:40]
         message = (
-            f"{self.address}: the token of the lock {name!r} is {record.decode(errors='backslashreplace')[:40]!r}, "
+            f"{self.reach.address}: the token of the lock {name!r} is {shown!r}, "
             "written in a layout that this program does not know"
         )
         return Unavailable(message, permanent=True)
@@ -104,15 +101,16 @@ class RedisBackend(Backend):
         return RedisTicket(self, request)
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
-        call = Call(script("renew"), self.keys(grant.name), (grant.owner, self.milliseconds(grant.ttl)))
-        answer = self.link.ask(call, self.clock() + timeout)
+        # Only keys that a lock which is held has: while a cluster moves a slot, one that is missing is everybody's.
+        call = Call(script("renew"), self.keys(grant.name)[:3], (grant.owner, self.milliseconds(grant.ttl)))
+        answer = self.reach.ask(call, self.clock() + timeout)
         if isinstance(answer, list):
-            raise Revoked(f"an operator released it: {answer[1].decode(errors='backslashreplace')}")
+            raise Revoked(f"an operator released it: {revoked_by(answer[1])}")
         if answer == b"gone":
             raise LeaseLost("it ran out before it was renewed, or its key was removed")
         if answer != b"renewed":
             raise LeaseLost("it went to somebody else")
-        return grant._replace(valid_from=self.link.sent_at)
+        return grant._replace(valid_from=self.reach.sent_at)
 
     def alarm(self, grant: Grant) -> int | None:
         return None
@@ -122,38 +120,40 @@ class RedisBackend(Backend):
 
     def leave(self, name: str, owner: str, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
         words = [word for mark in marks for word in self._words(mark)]
-        arguments = (owner, self.channels(name), self.milliseconds(keep_for), *words)
-        answer = self.link.ask(Call(script("leave"), self.keys(name), arguments), self.clock() + timeout)
+        kept = self.milliseconds(keep_for) if keep_for else "0"
+        arguments = (owner, self.channels(name), kept, *words)
+        answer = self.reach.ask(Call(script("leave"), self.keys(name), arguments), self.clock() + timeout)
         if isinstance(answer, list) and any(mark.slot != SUCCESS for mark in marks):
-            raise Unmarked(f"{self.address}: {answer[1].decode(errors='backslashreplace')}")
+            raise Unmarked(f"{self.reach.address}: {answer[1].decode(errors='backslashreplace')}")
 
     def _words(self, mark: Mark) -> tuple[str, str, str]:
         return mark.slot, str(int(mark.ago * 1e6)), self.milliseconds(mark.keep)
 
     def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
         call = Call(script("mark"), self.keys(grant.name), (grant.owner, *self._words(mark)))
-        answer = self.link.ask(call, self.clock() + timeout)
+        answer = self.reach.ask(call, self.clock() + timeout)
         if isinstance(answer, list):
-            raise Unavailable(f"{self.address}: {answer[1].decode(errors='backslashreplace')}")
+            raise Unavailable(f"{self.reach.address}: {answer[1].decode(errors='backslashreplace')}")
         if answer != b"marked":
             raise LeaseLost("it ran out, or went to somebody else")
 
     def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
-        found = self.link.ask(Call(script("marked"), self.keys(name), (slot,)), self.clock() + timeout)
+        found = self.reach.ask(Call(script("marked"), self.keys(name), (slot,)), self.clock() + timeout)
         if not found:
             return None
         start, now = map(int, found)
         return Marked(start / 1e6, (now - start) / 1e6)
 
     def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
-        arguments = ("" if token is None else str(token), owner or "", by, str(int(now)), self.channels(name))
-        answer = self.link.ask(Call(script("revoke"), self.keys(name), arguments), self.clock() + timeout)
+        holder = ("" if token is None else str(token), owner or "")
+        call = Call(script("revoke"), self.keys(name), (*holder, json.dumps(by), str(int(now)), self.channels(name)))
+        answer = self.reach.ask(call, self.clock() + timeout)
         if isinstance(answer, list):
             raise self.unknown_layout(name, answer[1])
         return bool(answer == b"revoked")
 
     def inspect(self, name: str, timeout: float) -> LockState:
-        return self._state(name, self.link.ask(self._inspection(name), self.clock() + timeout))
+        return self._state(name, self.reach.ask(self._inspection(name), self.clock() + timeout))
 
     def _inspection(self, name: str) -> Call:
         return Call(script("inspect"), self.keys(name), (self.channels(name),))
@@ -165,34 +165,44 @@ class RedisBackend(Backend):
 
     def locks(self, timeout: float) -> Iterator[LockState]:
         """Foreign ones too, as far as their keys are names. ``timeout`` is for each request. Looks at every key of
-        the database once. A lock of an unknown layout does not hide the others: it is told behind the last."""
-        problem: DistlockError | None = None
+        the database once. A lock of an unknown layout, or a server of several that does not answer, does not hide the
+        others: it is told behind the last."""
+        problems: list[DistlockError] = []
         seen: set[str] = set()
-        batch: list[str] = []
-        for key in self.link.scan("*lock:*", _SCAN, timeout):
-            name = _name_in(key)
-            if name is not None and name not in seen:
-                seen.add(name)
-                batch.append(name)
-        names = sorted(batch)
-        for start in range(0, len(names), _BATCH):
-            some = names[start : start + _BATCH]
-            for name, answer in zip(some, self.link.ask_all([*map(self._inspection, some)], timeout), strict=True):
-                try:
-                    found = self._state(name, answer)
-                except Unavailable as error:
-                    problem = problem or error
-                    continue
-                if found.held or found.waiters or found.token is not None:
-                    yield found
-        if problem is not None:
-            raise problem
+        for link in self.reach.masters(self.clock() + timeout):
+            try:
+                names = sorted({name for name in map(_name_in, link.scan("*lock:*", _SCAN, timeout)) if name} - seen)
+                seen.update(names)
+                for start in range(0, len(names), _BATCH):
+                    yield from self._listed(link, names[start : start + _BATCH], timeout, problems)
+            except (Unavailable, Refused) as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _listed(
+        self, link: Link, names: list[str], timeout: float, problems: list[DistlockError]
+    ) -> Iterator[LockState]:
+        calls = [*map(self._inspection, names)]
+        answers: list[Answer]
+        try:
+            answers = link.ask_all(calls, timeout)
+        except Answered:  # some of them have just moved
+            answers = [self.reach.ask(call, self.clock() + timeout) for call in calls]
+        for name, answer in zip(names, answers, strict=True):
+            try:
+                found = self._state(name, answer)
+            except Unavailable as error:
+                problems.append(error)
+                continue
+            if found.held or found.waiters or found.token is not None:
+                yield found
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return ()  # for an efficiency lock any Redis will do
 
     def advance_fence(self, resource: str, index: int, token: int, timeout: float) -> int:
-        raise Refused(f"{self.address}: Redis keeps no fence registers: it can forget what it has answered")
+        raise Refused(f"{self.reach.address}: Redis keeps no fence registers: it can forget what it has answered")
 
     def reset_fence(self, resource: str, index: int, timeout: float) -> None:
         self.advance_fence(resource, index, 0, timeout)
@@ -201,7 +211,7 @@ class RedisBackend(Backend):
         return self.keys(name)
 
     def close(self) -> None:
-        self.link.close()
+        self.reach.close()
 
 
 def _name_in(key: bytes) -> str | None:

@@ -33,7 +33,6 @@ if value == owner or not (value or before) then
     redis.call('SET', KEYS[2], LAYOUT .. ':' .. whole(token))
   end
   drop(owner)
-  redis.call('DEL', KEYS[7])
   redis.call('SET', KEYS[3], ARGV[3], 'PX', ttl)
   redis.call('SET', KEYS[1], owner, 'PX', ttl)
   return { 'granted', whole(now), whole(token) }

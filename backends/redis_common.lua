@@ -3,12 +3,12 @@
 -- KEYS   1 lock      string: owner id of the holder, with PX; "kept:OWNER" of one whose run is over. Any other client's
 --                    value or type: a foreign holder
 --        2 token     string "LAYOUT:TOKEN": the last token granted. The one record without an expiry
---        3 holder    string: details of the holder, with the same PX
+--        3 holder    string: details of the holder, with the same PX; JSON, the last member of which is "revoked", by whom,
+--                    once an operator has taken the lease away. Not in a key of its own: see what renew names
 --        4 queue     sorted set: owner ids of the waiters by place
 --        5 waiters   hash: owner id -> "SEEN DETAILS", SEEN being the server's µs at its last poll
 --        6 marks     hash: slot -> "LAYOUT:START:UNTIL", server's µs at which what is marked began and until which it is
 --                    remembered. Expires with the last of them
---        7 revoked   string "OWNER BY": the operator who has taken the lease of this owner away, with the same PX
 --
 -- A waiter lives while somebody is subscribed to its channel (gone at once with a process that is killed) and it has
 -- polled within STALE (which ends for one that is frozen, or on a host that vanished).
@@ -104,12 +104,9 @@ local function write_marks(words, first, now)
   end
 end
 
--- The operator who has taken this owner's lease away, or nil.
-local function revoked_by(owner)
-  local record = redis.call('GET', KEYS[7])
-  if record and string.sub(record, 1, #owner + 1) == owner .. ' ' then
-    return string.sub(record, #owner + 2)
-  end
+-- Whether details of a holder say that an operator has taken its lease away. A quote in a text has a backslash.
+local function is_revoked(details)
+  return details and string.find(details, ',"revoked":".*"}$')
 end
 
 local function drop(waiter)

@@ -22,17 +22,28 @@ _TRANSIENT = {
     "TRYAGAIN": "belongs to a cluster that is moving the lock's slot",
     "NOSCRIPT": "forgets its scripts all the time",
 }
-_PERMANENT = {
-    "MOVED": "belongs to a Redis Cluster, which a single address does not reach",
-    "ASK": "belongs to a Redis Cluster, which a single address does not reach",
-    "CROSSSLOT": "belongs to a Redis Cluster, which a single address does not reach",
-}
+MAY_PASS = frozenset({"READONLY", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"})
+"""Codes that another server, or the same one in a moment, will not answer with."""
+_CLUSTER = "belongs to a Redis Cluster, which a single address does not reach: use redis+cluster://"
+_PERMANENT = {"MOVED": _CLUSTER, "ASK": _CLUSTER, "CROSSSLOT": _CLUSTER}
 _REFUSED = {
     "NOAUTH": "wants a password",
     "WRONGPASS": "refuses the user or password",
     "DENIED": "runs in protected mode: it takes connections from its own host only",
 }
+_NOT_HERE = "Script attempted to access a non local key"
+"""A key of ours went to another node of a cluster while a script ran."""
 _OF_PEM_FILES = ("PEM_LIB", "NO_CERTIFICATE_OR_CRL_FOUND", "KEY_VALUES_MISMATCH", "NO_START_LINE")
+
+
+class Answered(Unavailable):
+    """The server is there and does not serve this now. ``code`` is the first word of its answer; ``node`` is the host
+    and port it sends us to, the host empty if it is its own."""
+
+    def __init__(self, message: str, code: str, node: tuple[str, int] | None = None, *, permanent: bool) -> None:
+        super().__init__(message, permanent=permanent)
+        self.code = code
+        self.node = node
 
 
 def is_drop(error: its.RedisError) -> bool:
@@ -44,10 +55,13 @@ def translated(error: its.RedisError, address: str) -> DistlockError:
     """One line that names the server; what the server says is cut short, what redis-py adds is dropped."""
     text = str(error).replace("\n", " ").replace("\r", " ")
     code = error.status_code or "".join(re.findall(r"^[A-Z]{2,}(?= )", text))
+    if _NOT_HERE in text:
+        code = "TRYAGAIN"
     if code in _TRANSIENT:
-        return Unavailable(f"{address} {_TRANSIENT[code]}")
+        return Answered(f"{address} {_TRANSIENT[code]}", code, permanent=False)
     if code in _PERMANENT:
-        return Unavailable(f"{address} {_PERMANENT[code]}", permanent=True)
+        node = error.node_addr if isinstance(error, its.AskError) else None
+        return Answered(f"{address} {_PERMANENT[code]}", code, node, permanent=True)
     if code in _REFUSED:
         return Refused(f"{address} {_REFUSED[code]}")
     if isinstance(error, its.AuthenticationError):
@@ -61,8 +75,12 @@ def translated(error: its.RedisError, address: str) -> DistlockError:
         return _connection(error.__context__, said, address)
     if isinstance(error, its.InvalidResponse):
         return Unavailable(f"{address} does not speak the Redis protocol", permanent=True)
+    if "cluster support disabled" in text:
+        return ConfigurationError(f"{address} is no node of a Redis Cluster: use redis://")
     if "DB index" in text:
         return ConfigurationError(f"{address} does not have the database of the URL: {said}")
+    if text.lower().startswith("unknown command 'sentinel'"):
+        return Unavailable(f"{address} is no sentinel", permanent=True)
     if text.lower().startswith("unknown command"):
         return Unavailable(f"{address} is too old, Redis 6 is the oldest that will do: {said}", permanent=True)
     return Unavailable(f"{address}: {said}")

@@ -3,7 +3,6 @@
 -- ARGV   1 what channels of waiters begin with
 -- gives  {'free' or 'held', the lock's value, ms left (-1: no expiry), last token (0: none), details of the holder,
 --         server's µs at which the last run that succeeded started ('': unknown), server's µs now,
---         the operator who has taken the lease away ('': nobody),
 --         details of the living waiters in order ...}
 --        {'layout', record}  stored by a version that this program does not know
 
@@ -16,10 +15,9 @@ local now = server_time()
 local left = redis.call('PTTL', KEYS[1])
 local success = mark_in('success', now)
 local answer = { value and 'held' or 'free', value or '', left, whole(token), '', success and whole(success) or '' }
-answer[7], answer[8] = whole(now), ''
+answer[7] = whole(now)
 if value then
   answer[5] = redis.call('GET', KEYS[3]) or ''
-  answer[8] = revoked_by(value) or ''
 end
 for _, owner in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
   local details = redis.call('HGET', KEYS[5], owner)

@@ -9,7 +9,6 @@
 local owner, keep, problem = ARGV[1], tonumber(ARGV[3]), nil
 local value = lock_value()
 if value == owner then
-  redis.call('DEL', KEYS[7])
   if keep > 0 then
     value = KEPT .. owner
     redis.call('SET', KEYS[1], value, 'PX', ARGV[3])

@@ -1,7 +1,8 @@
 -- Takes the lease away from a holder, if it is still this one.
 --
 -- ARGV   1 the holder's token, '' if it has none   2 its owner id, if it has no token
---        3 who does it   4 '1': the lock is free now, '0': when its holder gives it back or its TTL is over
+--        3 who does it, as a JSON string; the first who did it is remembered
+--        4 '1': the lock is free now, '0': when its holder gives it back or its TTL is over
 --        5 what channels of waiters begin with
 -- gives  'revoked', 'another' if the holder is somebody else or nobody
 --        {'layout', record}  stored by a version that this program does not know
@@ -21,9 +22,10 @@ if ARGV[1] ~= '' and tonumber(ARGV[1]) ~= token or ARGV[1] == '' and ARGV[2] ~= 
   return 'another'
 end
 if ARGV[4] == '1' or kept then
-  redis.call('DEL', KEYS[1], KEYS[3], KEYS[7])
+  redis.call('DEL', KEYS[1], KEYS[3])
   wake_first(server_time(), ARGV[5])
-else
-  redis.call('SET', KEYS[7], owner .. ' ' .. ARGV[3], 'PX', math.max(redis.call('PTTL', KEYS[1]), 1))
+elseif not is_revoked(details) then
+  details = string.sub(details, 1, -2) .. ',"revoked":' .. ARGV[3] .. '}'
+  redis.call('SET', KEYS[3], details, 'PX', math.max(redis.call('PTTL', KEYS[1]), 1))
 end
 return 'revoked'

@@ -7,8 +7,9 @@ import time
 from typing import TYPE_CHECKING
 
 from .base import DistlockError, Grant, Ticket, Unavailable
-from .redis_link import Call, script
+from .redis_reach import wait_until_woken
 from .redis_record import encode
+from .redis_script import Call, ServerTime, script
 
 if TYPE_CHECKING:
     from .base import Request
@@ -26,68 +27,70 @@ class RedisTicket(Ticket):
     """Every poll subscribes first, tries then, and enters the queue, in one request. So nothing that happens after
     it can be missed, and an uncontended lock costs one round trip."""
 
-    def __init__(self, backend: RedisBackend, request: Request) -> None:
+    def __init__(self, backend: RedisBackend, request: Request, place: bytes = b"") -> None:
         self._backend = backend
-        self._link = backend.link
+        self._reach = backend.reach
         self._request = request
         self._channel = backend.channels(request.name) + request.client.owner
         self._waiting = encode(request.client, request.ttl)
         self._call = min(CALL, request.ttl / 3)
-        self._place: bytes = b""
-        self._look_at = 0.0
-        self._open = True
+        self.place = place
+        """In the queue, as the server gave it; empty as long as there is none."""
+        self.look_at = 0.0
+        """When polling becomes worth while though nothing woke us."""
+        self.open = True
+        """Neither granted nor closed."""
         self._asked = False
 
     def poll(self) -> Grant | None:
         until = self._backend.clock() + self._call
         for _ in range(3):
             kind, server_time, *rest = self._try(until)
-            self._backend.heard(int(server_time))
+            self._reach.heard(int(server_time))
             if kind == b"granted":
-                self._open = False
-                self._link.unsubscribe(self._channel)
+                self.open = False
+                self._reach.unsubscribe(self._channel)
                 request = self._request
-                return Grant(request.name, request.client.owner, int(rest[0]), request.ttl, self._link.sent_at)
+                return Grant(request.name, request.client.owner, int(rest[0]), request.ttl, self._reach.sent_at)
             if kind == b"layout":
                 raise self._backend.unknown_layout(self._request.name, rest[0])
             if kind == b"waiting":
-                self._place = rest[0]
+                self.place = rest[0]
                 self._plan(int(rest[1]) / 1000)
                 return None
             # Late, and yet we are here: the server's clock was set. Now we know what it says.
-        raise Unavailable(f"{self._backend.address} has a clock that jumps")
+        raise Unavailable(f"{self._reach.address} has a clock that jumps")
 
     def _try(self, until: float) -> list[bytes]:
-        self._link.connect(until)
-        self._asked = True
         request = self._request
+        keys = self._backend.keys(request.name)
+        self._reach.connect(keys[0], until)
+        self._asked = True
         ttl = self._backend.milliseconds(request.ttl)
         holding = encode(request.client._replace(since=time.time()), request.ttl)
-        not_after = self._backend.server_time_at(until)
-        arguments = (request.client.owner, ttl, holding, self._waiting, self._place, not_after)
-        call = Call(
-            script("acquire"), self._backend.keys(request.name), (*arguments, self._backend.channels(request.name))
-        )
-        answer: list[bytes] = self._link.ask(call, until, self._channel)
+        arguments = (request.client.owner, ttl, holding, self._waiting, self.place, ServerTime(until))
+        call = Call(script("acquire"), keys, (*arguments, self._backend.channels(request.name)))
+        answer: list[bytes] = self._reach.ask(call, until, self._channel)
         return answer
 
     def _plan(self, delay: float) -> None:
         look_again = random.uniform(*LOOK_AGAIN)
-        self._look_at = self._backend.clock() + (min(look_again, delay + 0.002) if delay >= 0 else look_again)
+        self.look_at = self._backend.clock() + (min(look_again, delay + 0.002) if delay >= 0 else look_again)
 
     def wait(self, timeout: float, cancel: int) -> None:
-        limit = min(timeout, self._look_at - self._backend.clock())
-        if self._open and limit > 0:
-            self._link.wait(self._channel, limit, cancel)
+        limit = min(timeout, self.look_at - self._backend.clock())
+        link = self._reach.listening(self._channel)
+        if self.open and limit > 0 and link is not None:
+            wait_until_woken([link], self._channel, limit, cancel, self._backend.clock)
 
     def close(self) -> None:
-        if not self._open:
+        if not self.open:
             return
-        self._open = False
+        self.open = False
         if not self._asked:
             return  # the server has never heard of us
         try:
             self._backend.leave(self._request.name, self._request.client.owner, LEAVE)
         except DistlockError:
             pass  # the place is dropped as that of a dead waiter: nobody is subscribed for it any more
-        self._link.unsubscribe(self._channel)
+        self._reach.unsubscribe(self._channel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from distlock.backends.base import Environment
 from distlock.clock import boottime
 
 from .etcd_server import EtcdServer
+from .postgres_server import PostgresServer
 from .redis_server import RedisServer
 from .zookeeper_server import ZooKeeperServer
 
@@ -38,20 +39,34 @@ class Peer(NamedTuple):
 
 ETCDCTL = "etcdctl lock"
 KAZOO = "kazoo Lock"
+REDIS = "distlock, redis"
 
 
-def peers(folder: Path, etcd: EtcdServer, redis: RedisServer, zookeeper: ZooKeeperServer) -> list[Peer]:
+def peers(
+    folder: Path,
+    etcd: EtcdServer,
+    redis: RedisServer,
+    groups: Mapping[str, str],
+    zookeeper: ZooKeeperServer,
+    postgres: PostgresServer,
+) -> list[Peer]:
+    """``groups``: URLs of several Redis together, by the engine's name."""
     return [
         flock(folder),
         etcdctl(etcd),
         redis_py_lock(redis),
         distlock("local", f"local://{folder / 'locks'}", folder),
         distlock("redis", redis.url, folder)._replace(start_up_limit=17.0),
+        *(
+            distlock(engine, url, folder)._replace(start_up_limit=20.0, yardstick=REDIS)
+            for engine, url in groups.items()
+        ),
         distlock("etcd", f"etcd://{etcd.endpoint}", folder)._replace(start_up_limit=20.0, hand_off_limit=2.5),
         kazoo_lock(zookeeper),
         distlock("zookeeper", f"zookeeper://{zookeeper.place}", folder)._replace(
             start_up_limit=17.0, yardstick=KAZOO, hand_off_limit=1.2
         ),
+        distlock("postgresql", postgres.url, folder)._replace(start_up_limit=20.0, hand_off_limit=3.0),
     ]
 
 

@@ -140,6 +140,7 @@ class Contender:
         return found
 
     def granted(self, seconds: float = 15.0) -> tuple[int, float]:
+        """The token, 0 where there is none, and when."""
         token, clock = self.expect("granted", seconds)
         return int(token), clock
 
@@ -241,7 +242,7 @@ def main() -> None:
                 if _command(0):
                     return
                 grant = ticket.poll()
-            _say("granted", grant.token)
+            _say("granted", grant.token or 0)
     except DistlockError as error:
         _say("failed", f"{type(error).__name__}: {error}")
         return

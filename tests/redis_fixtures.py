@@ -1,4 +1,8 @@
-"""A private redis-server for a test module, and what is asked of it besides the contract."""
+"""Private Redis servers for test modules, and what is asked of them besides the contract.
+
+A module takes the fixtures that it wants by assignment, ``server = redis_fixtures.server``, under the name by which the
+others ask for it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,57 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from contenders import environment
+from distlock.backends import open_backend
+from distlock.backends.base import Backend
 from distlock.backends.redis import RedisBackend
+from processes import Lab
+from proxy import Proxy
 from servers import RedisServer
 
-OURS = ("token", "holder", "queue", "waiters", "marks", "revoked")
+OURS = ("token", "holder", "queue", "waiters", "marks")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """One for each test."""
+    with RedisServer(tmp_path / "redis").running() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis") / "one").running() as one:
+        yield one
+
+
+@pytest.fixture
+def emptied_server(one_server: RedisServer) -> RedisServer:
+    """One for the module, without any key. To be had as ``server``, beside ``one_server``."""
+    one_server.command("FLUSHALL")
+    return one_server
+
+
+@pytest.fixture
+def backend(server: RedisServer) -> Iterator[RedisBackend]:
+    with opened(server.url) as one:
+        yield one
+
+
+@pytest.fixture
+def proxy(server: RedisServer) -> Iterator[Proxy]:
+    with Proxy(server.port) as one:
+        yield one
+
+
+@pytest.fixture
+def lab(tmp_path: Path, server: RedisServer) -> Iterator[Lab]:
+    """The command on the server."""
+    made = Lab(tmp_path, server.url)
+    yield made
+    made.close()
 
 
 @contextmanager
@@ -20,6 +70,17 @@ def opened(url: str) -> Iterator[RedisBackend]:
         yield backend
     finally:
         backend.close()
+
+
+@contextmanager
+def opened_all(url: str, count: int) -> Iterator[list[Backend]]:
+    """As so many processes would open it."""
+    backends = [open_backend(url, environment()) for _ in range(count)]
+    try:
+        yield backends
+    finally:
+        for backend in backends:
+            backend.close()
 
 
 def keys(server: RedisServer) -> dict[str, int]:
@@ -38,7 +99,3 @@ def marks_key(name: str) -> str:
 def served(folder: Path, make: Callable[[Path], RedisServer] = RedisServer) -> Iterator[RedisServer]:
     with make(folder).running() as server:
         yield server
-
-
-def revoked_key(name: str) -> str:
-    return f"distlock:{{lock:{name}}}:revoked"

@@ -87,10 +87,10 @@ class RedisServer:
         assert self.process.poll() is None, (self.folder / "redis.log").read_text()
         try:
             return bool(self.command("PING"))
+        except (redis.AuthenticationError, redis.ResponseError):
+            return True  # wants a password, or is a replica: it is there
         except redis.ConnectionError:
             return False
-        except redis.ResponseError:
-            return True  # wants a password, or is a replica: it is there
 
     def client(self) -> redis.Redis:
         """By the unix socket, which needs no TLS; without retries."""

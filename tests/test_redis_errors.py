@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import redis_fixtures
 from contenders import request, take, try_once
 from distlock.backends.base import ConfigurationError, DistlockError, Grant, Refused, Unavailable
 from distlock.backends.redis import RedisBackend
@@ -22,16 +23,8 @@ from servers import RedisServer, free_port
 SECRET = "hunter2"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis").running() as one:
-        yield one
-
-
-@pytest.fixture
-def backend(server: RedisServer) -> Iterator[RedisBackend]:
-    with opened(server.url) as one:
-        yield one
+server = redis_fixtures.server
+backend = redis_fixtures.backend
 
 
 @contextmanager

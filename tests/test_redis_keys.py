@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
 import pytest
 
+import redis_fixtures
 from contenders import Contender, acquire, never, request, take, try_once
-from distlock.backends.base import SUCCESS, SUCCESS_KEPT, LeaseLost, LockState, Mark, Unavailable
+from distlock.backends.base import SUCCESS, SUCCESS_KEPT, LeaseLost, LockState, Mark, Revoked, Unavailable
 from distlock.backends.redis import RedisBackend
 from distlock.clock import boottime
 from processes import wait_until
-from redis_fixtures import keys, marks_key, opened, revoked_key, token_key
+from redis_fixtures import keys, marks_key, opened, token_key
 from servers import RedisServer
 
-
-@pytest.fixture(scope="module")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis") / "one").running() as one:
-        yield one
-
-
-@pytest.fixture
-def server(one_server: RedisServer) -> RedisServer:
-    one_server.command("FLUSHALL")
-    return one_server
-
-
-@pytest.fixture
-def backend(server: RedisServer) -> Iterator[RedisBackend]:
-    with opened(server.url) as one:
-        yield one
+one_server = redis_fixtures.one_server
+server = redis_fixtures.emptied_server
+backend = redis_fixtures.backend
 
 
 @pytest.fixture
@@ -59,7 +47,7 @@ def test_no_key_without_an_expiry_but_the_token(
         assert first.poll() is None
         assert second.poll() is None
         found = keys(server)
-        assert set(found) == set(backend.places("n")) - {marks_key("n"), revoked_key("n")}
+        assert set(found) == set(backend.places("n")) - {marks_key("n")}
         assert [key for key, left in found.items() if left == -1] == [token_key("n")]
         assert all(left <= 30_000 for left in found.values())
         backend.release(backend.renew(held, 5.0), 5.0)
@@ -196,6 +184,24 @@ def test_who_holds_is_not_mixed_up_with_who_held(server: RedisServer, backend: R
     server.command("SET", "lock:n", "thief", "PX", 9000)
     state = backend.inspect("n", 5.0)
     assert (state.held, state.holder, state.token) == (True, None, None)
+
+
+@pytest.mark.parametrize("label", ['","revoked":"me"}', ',"revoked":null}', '\\","revoked":"me"}\\'])
+def test_what_a_holder_says_of_itself_takes_nothing_away(backend: RedisBackend, label: str) -> None:
+    """Though the operator who took the lease away stands in the same text."""
+    asked = request("n", 30.0)
+    with backend.enqueue(asked._replace(client=asked.client._replace(label=label))) as ticket:
+        grant = acquire(ticket)
+    grant = backend.renew(grant, 5.0)
+    assert backend.inspect("n", 5.0).revoked_by is None
+    for by in ('"%1\\\u0436"}', "another"):  # the first counts
+        assert backend.revoke("n", grant.token, None, by, 5.0, now=False)
+        state = backend.inspect("n", 5.0)
+        assert state.revoked_by == '"%1\\\u0436"}'
+        assert state.holder
+        assert state.holder.label == label
+        with pytest.raises(Revoked, match=re.escape('"%1\\\u0436"}')):
+            backend.renew(grant, 5.0)
 
 
 # -- tokens ---------------------------------------------------------------------------------------------------------

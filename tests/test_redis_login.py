@@ -14,7 +14,8 @@ import redis
 from certificates import authority, certificate
 from contenders import acquire, request, take, try_once
 from distlock.backends.base import ConfigurationError, Mark, Refused, Unavailable
-from redis_fixtures import opened
+from redis_fixtures import opened, opened_all
+from redis_groups import SERVICE, cluster, independent, redlock_url, watched
 from servers import RedisServer
 
 DOCUMENTATION = (Path(__file__).parent.parent / "docs/redis.md").read_text()
@@ -176,3 +177,58 @@ def test_tls_to_a_plain_port_and_plain_to_a_tls_port(server: RedisServer, secure
     hangs_up = r"closed the connection|reset by peer"
     with opened(f"redis://{secure.place}") as backend, pytest.raises(Unavailable, match=hangs_up):
         try_once(backend, "n")
+
+
+# -- several servers ---------------------------------------------------------------------------------------------------
+
+
+def several(url: str, name: str) -> None:
+    with opened_all(url, 2) as (backend, other):
+        grant = take(backend, name)
+        with other.enqueue(request(name, 30.0)) as waiting:
+            assert waiting.poll() is None
+            backend.mark(grant, Mark("x", 0.0, 0.001), 5.0)
+            backend.release(backend.renew(grant, 5.0), 5.0)
+            grant = acquire(waiting)
+            owner = grant.owner if grant.token is None else None
+            assert other.revoke(name, grant.token, owner, "me", 5.0, now=False)
+            other.release(grant, 5.0, (Mark("y", 0.0, 60.0),), 0.1)
+            assert other.marked(name, "y", 5.0)
+        assert name in [state.name for state in backend.locks(5.0)]
+
+
+def test_the_documented_acl_behind_sentinels(tmp_path: Path) -> None:
+    assert "`+role` besides" in DOCUMENTATION
+    assert "`+sentinel|get-master-addr-by-name`" in DOCUMENTATION
+    with watched(tmp_path / "group", sentinels=1) as group:
+        for server in group.servers:
+            server.command(*documented_acl(), "+role")
+        watcher = ("distlock", "on", ">OTHER", "-@all", "+sentinel|get-master-addr-by-name")
+        group.sentinels[0].command("ACL", "SETUSER", *watcher)
+        url = f"redis+sentinel://distlock:PASSWORD@{group.places}/{SERVICE}"
+        several(f"{url}?sentinel_user=distlock&sentinel_password=OTHER", "n")
+        for server in group.servers:
+            server.command("ACL", "SETUSER", "distlock", "-role")
+        with pytest.raises(Refused, match="does not allow it"):
+            several(url, "m")
+
+
+def test_the_documented_acl_in_a_cluster(tmp_path: Path) -> None:
+    assert "`+cluster|slots +asking`" in DOCUMENTATION
+    with cluster(tmp_path / "group") as group:
+        for node in group.nodes:
+            node.command(*documented_acl(), "+cluster|slots", "+asking")
+        url = group.url.replace("://", "://distlock:PASSWORD@")
+        for name in ("a", "b", "c", "d"):
+            several(url, name)
+        for node in group.nodes:
+            node.command("ACL", "SETUSER", "distlock", "-cluster|slots")
+        with pytest.raises(Refused, match="does not allow it"):
+            several(url, "e")
+
+
+def test_the_documented_acl_for_redlock(tmp_path: Path) -> None:
+    with independent(tmp_path / "nodes") as nodes:
+        for node in nodes:
+            node.command(*documented_acl())
+        several(redlock_url(nodes).replace("://", "://distlock:PASSWORD@"), "n")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contenders import environment
-from distlock.backends import open_backend
+from distlock.backends import SCHEMES, open_backend
 from distlock.backends.base import ConfigurationError
 from distlock.backends.redis_url import parse
 
@@ -115,11 +115,16 @@ def test_what_a_server_looks_like_in_a_traceback() -> None:
 pieces = st.lists(st.sampled_from([*"/?#@:&=%[] .", "7531", "9642"]), max_size=12).map("".join)
 
 
-@given(st.sampled_from(["redis", "rediss", "redis+unix"]), pieces, st.sampled_from(["h", "h:1", "h/1", "/s", "h:7531"]))
+schemes = st.sampled_from([scheme for scheme in SCHEMES if scheme.startswith("red")])
+
+
+@given(
+    schemes, pieces, st.sampled_from(["h", "h:1", "h/1", "/s", "h:7531", "h,i,j/m", "h,i,h/m", "h,/m?x=1", "h/m?x=y"])
+)
 def test_no_mistake_shows_a_password(scheme: str, secret: str, rest: str) -> None:
-    """However it is quoted or not."""
+    """However it is quoted or not, in every scheme of the family."""
     try:
-        parse(f"{scheme}://job:{secret}@{rest}")
+        open_backend(f"{scheme}://job:{secret}@{rest}", environment())
     except ConfigurationError as error:
         assert "7531" not in str(error)
         assert "9642" not in str(error)

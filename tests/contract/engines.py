@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etcd_servers import EtcdCluster, EtcdMember
+from postgres_servers import postgres
+from redis_groups import cluster, independent, redlock_url, watched
 from servers import RedisServer
 from zookeeper_servers import ZooKeeperServer
 
@@ -35,8 +37,32 @@ def _redis(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
+def _sentinel(folder: Path) -> Iterator[str]:
+    with watched(folder, sentinels=1, down_after=10.0) as group:
+        yield group.url
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[str]:
+    with cluster(folder) as group:
+        yield group.url
+
+
+@contextmanager
+def _redlock(folder: Path) -> Iterator[str]:
+    with independent(folder) as nodes:
+        yield redlock_url(nodes)
+
+
+@contextmanager
 def _etcd(folder: Path) -> Iterator[str]:
     with EtcdMember(folder).running() as server:
+        yield server.url
+
+
+@contextmanager
+def _postgres(_: Path) -> Iterator[str]:
+    with postgres() as server:
         yield server.url
 
 
@@ -52,10 +78,21 @@ def _zookeeper(folder: Path) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def _postgres_advisory(_: Path) -> Iterator[str]:
+    with postgres() as server:
+        yield server.advisory_url
+
+
 ENGINES = (
     Engine("local", _local, ttl=1.0, dropped_within=0.0),
     Engine("redis", _redis, ttl=1.0, dropped_within=0.0),
+    Engine("redis+sentinel", _sentinel, ttl=1.0, dropped_within=0.0),
+    Engine("redis+cluster", _cluster, ttl=1.0, dropped_within=0.0),
+    Engine("redlock", _redlock, ttl=1.0, dropped_within=0.0),
     Engine("etcd", _etcd, ttl=1.0, dropped_within=4.5),
     Engine("etcd-cluster", _etcd_cluster, ttl=1.0, dropped_within=4.5),
     Engine("zookeeper", _zookeeper, ttl=1.0, dropped_within=5.0),
+    Engine("postgres", _postgres, ttl=1.0, dropped_within=0.0),
+    Engine("postgres-advisory", _postgres_advisory, ttl=1.0, dropped_within=0.0),
 )

@@ -124,7 +124,7 @@ def test_a_lock_is_kept(engine: Engine, backend: Backend, other: Backend, name: 
         second = acquire(ticket, keep + 5.0)
         assert boottime() >= before + keep
         assert boottime() < before + keep + 2.5
-    assert second.token != grant.token
+    assert second.token is None or second.token != grant.token
     assert not other.inspect(name, 5.0).kept
 
 

@@ -17,6 +17,7 @@ from distlock.clock import boottime
 from processes import wait_until
 
 from .engines import Engine
+from .promises import assert_in_order, assert_tokens_grow
 
 
 def test_first_come_first_served(backend: Backend, other: Backend, name: str) -> None:
@@ -27,7 +28,7 @@ def test_first_come_first_served(backend: Backend, other: Backend, name: str) ->
             assert ticket.poll() is None
         for index, ticket in enumerate(tickets):
             backend.release(held, 5.0)
-            for later in reversed(tickets[index + 1 :]):
+            for later in reversed(tickets[index + 1 :]) if backend.fifo else []:
                 assert later.poll() is None
             held = acquire(ticket)
 
@@ -40,13 +41,17 @@ def test_first_come_first_served_among_processes(url: str, backend: Backend, nam
             waiters.append(stack.enter_context(Contender(url, name)))
             waiters[-1].expect("waiting")
         backend.release(held, 5.0)
-        last = held.token or 0
-        for waiter in waiters:
-            token, _ = waiter.granted()
-            assert token > last
-            last = token
-            waiter.tell("release")
-            waiter.expect("released")
+        served: list[str] = []
+        tokens = [held.token]
+        while len(served) < len(waiters):
+            holder = wait_until(lambda: backend.inspect(name, 5.0).holder)
+            now = next(waiter for waiter in waiters if holder and waiter.owner == holder.owner)
+            tokens.append(now.granted()[0] or None)
+            served.append(now.owner)
+            now.tell("release")
+            now.expect("released")
+        assert_in_order(backend, served, [waiter.owner for waiter in waiters])
+        assert_tokens_grow(backend, tokens)
 
 
 def test_a_release_wakes_the_next(backend: Backend, other: Backend, name: str) -> None:
@@ -194,19 +199,23 @@ class _Model(RuleBasedStateMachine):
         self.queue: list[Ticket] = []
         self.holder: Grant | None = None
         self.past: list[Grant] = []
-        self.token = 0
+        self.tokens: list[int | None] = []
 
     def _granted(self, grant: Grant | None) -> None:
         assert grant is not None
-        assert grant.token is not None
-        assert grant.token > self.token
-        self.token, self.holder = grant.token, grant
+        self.tokens.append(grant.token)
+        assert_tokens_grow(self.backend, self.tokens)
+        self.holder = grant
+
+    def _has_turn(self, place: int, grant: Grant | None) -> bool:
+        """Whether who polls from this place must be granted a free lock, or may be and was."""
+        return self.holder is None and (place == 0 or (grant is not None and not self.backend.fifo))
 
     @rule()
     def come(self) -> None:
         ticket = self.backend.enqueue(request(self.name, 30.0))
         grant = ticket.poll()
-        if self.holder is None and not self.queue:
+        if self._has_turn(len(self.queue), grant):
             self._granted(grant)
             ticket.close()
         else:
@@ -219,9 +228,9 @@ class _Model(RuleBasedStateMachine):
         place %= len(self.queue)
         ticket = self.queue[place]
         grant = ticket.poll()
-        if self.holder is None and place == 0:
+        if self._has_turn(place, grant):
             self._granted(grant)
-            self.queue.pop(0).close()
+            self.queue.pop(place).close()
         else:
             assert grant is None
 

@@ -119,5 +119,5 @@ def test_a_dead_holder_is_no_obstacle(url: str, backend: Backend, name: str) -> 
     with Contender(url, name) as crashing:
         token, _ = crashing.granted()
         crashing.kill()
-    backend.revoke(name, token, None, BY, 5.0, now=True)
+    assert backend.revoke(name, token or None, None if token else crashing.owner, BY, 5.0, now=True)
     assert take(backend, name, seconds=3.0)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import redis_fixtures
 from contending import Contender
 from margins import Margin
 from processes import Lab, Stamps, is_alive, renewer_of, wait_until
@@ -24,16 +25,8 @@ DESIGNED = 0.53
 MODES = ["plain", "deaf", "deaf daemon bare", "deaf storm"]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis").running() as one:
-        yield one
-
-
-@pytest.fixture
-def proxy(server: RedisServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as one:
-        yield one
+server = redis_fixtures.server
+proxy = redis_fixtures.proxy
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+import redis_fixtures
 from contending import Contender
 from distlock.clock import boottime
 from distlock.deadline import default_grace
@@ -27,23 +27,9 @@ pytestmark = pytest.mark.faults
 TTL = 3.0
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis").running() as one:
-        yield one
-
-
-@pytest.fixture
-def lab(tmp_path: Path, server: RedisServer) -> Iterator[Lab]:
-    made = Lab(tmp_path, server.url)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def proxy(server: RedisServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as one:
-        yield one
+server = redis_fixtures.server
+proxy = redis_fixtures.proxy
+lab = redis_fixtures.lab
 
 
 def stamping(lab: Lab, mode: str = "plain", *options: str, backend: str = "") -> tuple[subprocess.Popen[bytes], Stamps]:

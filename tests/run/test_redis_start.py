@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import redis
 
+import redis_fixtures
 from certificates import authority, certificate
 from processes import Lab, renewer_of, wait_until
 from proxy import Proxy
@@ -20,23 +20,9 @@ from servers import RedisServer, free_port
 SECRET = "hunter2"
 
 
-@pytest.fixture(scope="module")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis") / "one").running() as one:
-        yield one
-
-
-@pytest.fixture
-def server(one_server: RedisServer) -> RedisServer:
-    one_server.command("FLUSHALL")
-    return one_server
-
-
-@pytest.fixture
-def lab(tmp_path: Path, server: RedisServer) -> Iterator[Lab]:
-    made = Lab(tmp_path, server.url)
-    yield made
-    made.close()
+one_server = redis_fixtures.one_server
+server = redis_fixtures.emptied_server
+lab = redis_fixtures.lab
 
 
 def refused(lab: Lab, url: str, code: int, words: str, *options: str, seconds: float = 20.0) -> None:
