@@ -1,9 +1,13 @@
 # make test     everything a change has to pass, except the fault suites
 # make faults   servers and processes killed, frozen, cut off (PYTEST_ARGS goes to pytest, in both)
+#               JUNIT=FOLDER: a report of each run of pytest there
 # make bench    start-up, hand-off, memory        make dist   sdist and wheel in dist/
 # make deps     what the others need: Debian packages (.ci/packages) and .venv; no network once it is there
 
 PYTEST_ARGS ?=
+JUNIT ?=
+# They mostly wait, so several at a time; each has servers, locks and folders of its own.
+AT_A_TIME ?= 4
 PYTHON ?= python3
 
 # Tests and benchmarks run the installed command and mean this one.
@@ -29,11 +33,13 @@ test: deps
 	ruff check .
 	ruff format --check .
 	mypy
-	pytest -m 'not faults' $(PYTEST_ARGS)
+	pytest -m 'not faults and not alone' -n $(AT_A_TIME) $(call report,test) $(PYTEST_ARGS)
+	pytest -m alone $(call report,alone) $(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: PYTEST_ARGS selects none of these
 
-# They mostly wait, so three at a time.
 faults: deps
-	pytest -m faults -n 3 $(PYTEST_ARGS)
+	pytest -m faults -n $(AT_A_TIME) $(call report,faults) $(PYTEST_ARGS)
+
+report = $(if $(JUNIT),--junit-xml=$(JUNIT)/$(1).xml)
 
 bench: deps
 	python benchmarks/run.py

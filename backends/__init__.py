@@ -24,8 +24,13 @@ SCHEMES: dict[str, str] = {
     "rediss+cluster": "distlock.backends.redis_cluster:RedisClusterBackend",
     "redlock": "distlock.backends.redlock:RedlockBackend",
     "redlocks": "distlock.backends.redlock:RedlockBackend",
+    "etcd": "distlock.backends.etcd:EtcdBackend",
+    "etcds": "distlock.backends.etcd:EtcdBackend",
     "zookeeper": "distlock.backends.zookeeper:ZooKeeperBackend",
     "zookeepers": "distlock.backends.zookeeper:ZooKeeperBackend",
+    "postgresql": "distlock.backends.postgres:PostgresBackend",
+    "postgres": "distlock.backends.postgres:PostgresBackend",
+    "postgresql+advisory": "distlock.backends.postgres_advisory:AdvisoryBackend",
 }
 
 
@@ -52,7 +57,7 @@ _TLS_OF_LIBPQ = {"ca": "sslrootcert", "cert": "sslcert", "key": "sslkey"}
 
 def with_tls(scheme: str, url: str, files: Mapping[str, str]) -> str:
     """The URL with the paths of ``ca``, ``cert``, ``key`` in its query, under the names that its engine gives them."""
-    names = _TLS_OF_LIBPQ if scheme.startswith("postgresql") else _TLS
+    names = _TLS_OF_LIBPQ if scheme.startswith("postgres") else _TLS
     query = "&".join(f"{names[key]}={_escaped(path)}" for key, path in files.items())
     return f"{url}{'&' if '?' in url else '?'}{query}"
 

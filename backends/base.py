@@ -184,6 +184,12 @@ class Backend(Protocol):
     def from_url(cls, url: str, environment: Environment) -> Self:
         """Raises ConfigurationError when the URL cannot work."""
 
+    def prepare(self, timeout: float) -> tuple[str, ...]:
+        """Make what has to be at the server before the first lock, and check that it may be used: what there is now, a
+        clause each for people; () if nothing has to be there. Locks do the same on first use, if they are allowed to.
+        Raises Unavailable, Refused."""
+        return ()
+
     @abstractmethod
     def enqueue(self, request: Request) -> Ticket:
         """Take a place in the queue of ``request.name``. Raises Unavailable, Refused."""

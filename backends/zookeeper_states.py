@@ -71,13 +71,13 @@ class Reader:
 
     def state(self, name: str, until: float) -> LockState:
         folder = self._paths.folder(name)
-        return self._state(name, self.ask(until, *_requests(folder)), until)
+        return self._state(name, self.ask(until, Sync(folder), *_requests(folder))[1:], until)
 
     def states(self, timeout: float) -> Iterator[LockState]:
         """Of every lock on record; ``timeout`` is for each batch of them. One of an unknown layout does not hide the
         others: it is told behind the last."""
         problem: DistlockError | None = None
-        found = self.ask(self._clock() + timeout, GetChildren2(self._paths.locks, None))[0]
+        found = self.ask(self._clock() + timeout, Sync(self._paths.locks), GetChildren2(self._paths.locks, None))[1]
         names = [] if isinstance(found, Exception) else sorted(filter(None, map(decoded, found[0])))
         for start in range(0, len(names), _BATCH):
             until = self._clock() + timeout

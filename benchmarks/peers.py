@@ -14,6 +14,7 @@ from distlock.backends.base import Environment
 from distlock.clock import boottime
 
 from .etcd_server import EtcdServer
+from .postgres_server import PostgresServer
 from .redis_server import RedisServer
 from .zookeeper_server import ZooKeeperServer
 
@@ -42,7 +43,12 @@ REDIS = "distlock, redis"
 
 
 def peers(
-    folder: Path, etcd: EtcdServer, redis: RedisServer, groups: Mapping[str, str], zookeeper: ZooKeeperServer
+    folder: Path,
+    etcd: EtcdServer,
+    redis: RedisServer,
+    groups: Mapping[str, str],
+    zookeeper: ZooKeeperServer,
+    postgres: PostgresServer,
 ) -> list[Peer]:
     """``groups``: URLs of several Redis together, by the engine's name."""
     return [
@@ -55,10 +61,12 @@ def peers(
             distlock(engine, url, folder)._replace(start_up_limit=20.0, yardstick=REDIS)
             for engine, url in groups.items()
         ),
+        distlock("etcd", f"etcd://{etcd.endpoint}", folder)._replace(start_up_limit=20.0, hand_off_limit=2.5),
         kazoo_lock(zookeeper),
         distlock("zookeeper", f"zookeeper://{zookeeper.place}", folder)._replace(
             start_up_limit=17.0, yardstick=KAZOO, hand_off_limit=1.2
         ),
+        distlock("postgresql", postgres.url, folder)._replace(start_up_limit=20.0, hand_off_limit=3.0),
     ]
 
 

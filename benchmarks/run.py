@@ -21,6 +21,7 @@ from benchmarks import hand_off, memory, start_up
 from benchmarks.etcd_server import etcd_server
 from benchmarks.machine import compile_distlock, describe
 from benchmarks.peers import ETCDCTL, Peer, environment, peers, program
+from benchmarks.postgres_server import postgres_server
 from benchmarks.processes import nothing_left_behind
 from benchmarks.redis_groups import cluster, redlock, sentinel
 from benchmarks.redis_server import redis_server
@@ -57,10 +58,11 @@ def main() -> None:
             "redlock": stack.enter_context(redlock(folder)),
         }
         zookeeper = stack.enter_context(zookeeper_server(folder))
+        postgres = stack.enter_context(postgres_server())
         clean = environment(folder)
         child = make_child(folder, options.shell)
         counts = (options.starts, options.waiters, options.samples)
-        setting = Setting(peers(folder, etcd, redis, groups, zookeeper), child, folder, clean, *counts)
+        setting = Setting(peers(folder, etcd, redis, groups, zookeeper, postgres), child, folder, clean, *counts)
         print(*describe(folder, clean), sep="\n", flush=True)
         targets: list[Target] = []
         for subject in (_start_up, _hand_off, _memory):

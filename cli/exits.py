@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distlock.backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Unavailable
-from distlock.errors import CommandNotExecutable, CommandNotFound, InternalError, StaleToken, UsageError
+from distlock.errors import CommandNotExecutable, CommandNotFound, InternalError, MaxRunReached, StaleToken, UsageError
 
 USAGE = 2
 INTERNAL = 70
@@ -19,6 +19,7 @@ _CODES: dict[type[DistlockError], int] = {
     LeaseLost: 76,
     Refused: 77,
     ConfigurationError: CONFIGURATION,
+    MaxRunReached: 124,
     CommandNotExecutable: 126,
     CommandNotFound: 127,
 }
@@ -35,6 +36,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("76", "lease lost: COMMAND was stopped because the lease could not be kept; check: not enough of it is left"),
     ("77", "refused: login, permission, or the class asked for"),
     ("78", "configuration error"),
+    ("124", "--max-run reached: COMMAND was stopped"),
     ("126", "COMMAND not executable"),
     ("127", "COMMAND not found"),
 )

@@ -25,6 +25,7 @@ COMMANDS = (
     "drill",
     "backends",
     "config",
+    "init",
     "history",
     "metrics",
 )

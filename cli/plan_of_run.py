@@ -16,6 +16,7 @@ from distlock.supervise.plan import DESCENDANTS, Descendants, Plan
 
 from .keeping_of_run import keeping_of
 from .settings import fault
+from .window_of_run import window_of
 
 if TYPE_CHECKING:
     from distlock.backend_choice import Chosen
@@ -39,6 +40,7 @@ def plan_of(
     ttl = _ttl(options)
     wait = _wait(options)
     verbosity = _verbosity(options)
+    require = _require(options, backend)
     return Plan(
         name=lock,
         owner=launch.owner,
@@ -47,12 +49,16 @@ def plan_of(
         backend=backend.url,
         backend_shown=backend.shown,
         password=backend.password,
-        require=_require(options, backend),
+        require=require,
         ttl=ttl,
         wait=wait,
         # Cron mails what is printed: a lock not waited for is no news, a wait in vain is a job that was missed.
         explain_conflict=wait != 0 or verbosity >= 1 or (verbosity == 0 and os.isatty(2)),
         grace=_grace(options, ttl),
+        max_run=_max_run(options),
+        min_hold=_duration(options.get("min-hold")),
+        window=window_of(options),
+        fail_open=_fail_open(options, require),
         kill_signal=_signal(options.get("kill-signal")),
         jitter=_duration(options.get("jitter")),
         label=options.text("label"),
@@ -110,6 +116,25 @@ def _require(options: Options, backend: Chosen) -> Safety | None:
     if required == "correctness" and not backend.is_named:
         refuse_embedded_default()
     return required
+
+
+def _max_run(options: Options) -> float | None:
+    setting = options.get("max-run")
+    if setting.value is None:
+        return None
+    limit = _duration(setting)
+    if limit == 0:
+        raise fault(setting, f"{setting.origin} {quoted(str(setting.value))}: a run of no length does nothing")
+    return limit
+
+
+def _fail_open(options: Options, require: Safety | None) -> bool:
+    setting = options.get("fail-open")
+    if setting.value and require == "correctness":
+        raise fault(
+            setting, f"{setting.origin} and --require correctness contradict each other: without a lock two may run"
+        )
+    return bool(setting.value)
 
 
 def _grace(options: Options, ttl: float) -> float:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distlock.backends.base import Client, LockState
     from distlock.lock_view import Plain
 
-_COLOURS = {"held": "green", "expiring": "bold red", "free": "dim"}
+_COLOURS = {"held": "green", "expiring": "bold red", "kept": "yellow", "free": "dim"}
 _WIDER_THAN_ANY_LINE = 10_000
 
 

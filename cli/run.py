@@ -12,7 +12,7 @@ from distlock.backend_choice import choose
 from distlock.backends.base import Busy
 from distlock.config import load
 from distlock.environment import inherited
-from distlock.errors import NestedRun, UsageError
+from distlock.errors import NestedRun, Skipped, UsageError
 from distlock.names import parse_name
 from distlock.notices import say
 from distlock.quoting import quoted
@@ -70,6 +70,35 @@ def run(
         ),
     ] = None,
     kill_signal: Annotated[str, typer.Option("--kill-signal", metavar="SIG", help="The stop signal.")] = "TERM",
+    max_run: Annotated[
+        str | None, typer.Option("--max-run", metavar="D", help="Stop COMMAND after D; exit 124.")
+    ] = None,
+    min_hold: Annotated[
+        str, typer.Option("--min-hold", metavar="D", help="Keep the lock for at least D, though COMMAND ends sooner.")
+    ] = "0",
+    min_interval: Annotated[
+        str | None,
+        typer.Option("--min-interval", metavar="D", help="Skip if the last successful run started less than D ago."),
+    ] = None,
+    once: Annotated[
+        str | None,
+        typer.Option("--once", metavar="KEY", help="Skip if done for KEY already: a date, the number of a batch."),
+    ] = None,
+    once_keep: Annotated[
+        str, typer.Option("--once-keep", metavar="D", help="How long what is done for a KEY is remembered.")
+    ] = "30d",
+    mark: Annotated[
+        str,
+        typer.Option(
+            "--mark", metavar="success|start", help="When --once and --min-interval count: a success, or each start."
+        ),
+    ] = "success",
+    skip_exit_code: Annotated[
+        int, typer.Option("--skip-exit-code", metavar="N", min=0, max=255, help="Exit code of a run that was skipped.")
+    ] = 0,
+    fail_open: Annotated[
+        bool, typer.Option("--fail-open", help="Run without a lock if the backend cannot be reached, and say so.")
+    ] = False,
     jitter: Annotated[
         str, typer.Option("--jitter", metavar="D", help="Wait a random 0..D before the first attempt.")
     ] = "0",
@@ -126,6 +155,10 @@ def run(
         if plan.explain_conflict:
             say(str(conflict))
         return options.number("conflict-exit-code")
+    except Skipped as skipped:
+        if plan.verbosity >= 1 or (plan.verbosity == 0 and os.isatty(2)):
+            say(str(skipped))
+        return options.number("skip-exit-code")
     except Exception:
         if plan.verbosity >= 2:
             traceback.print_exc()

@@ -4,9 +4,10 @@
 _distlock()
 {
     COMPREPLY=()
-    local flags='-n --nonblock --nb -v --verbose -q --quiet -x -e --exclusive -o --close -h --help'
+    local flags='-n --nonblock --nb -v --verbose -q --quiet --fail-open -x -e --exclusive -o --close -h --help'
     local valued='--ttl -w --wait --timeout -E --conflict-exit-code -b --backend -k --kill-after --kill-signal
-        --jitter --label --descendants --require --log-to --log-format --config'
+        --jitter --label --descendants --require --log-to --log-format --config
+        --max-run --min-hold --min-interval --once --once-keep --mark --skip-exit-code'
     local signals='TERM INT HUP QUIT USR1 USR2 KILL'
 
     # bash splits at ':' and '=' too (COMP_WORDBREAKS), so that redis://h is three words. Put together again what has
@@ -75,6 +76,7 @@ _distlock()
         current=${current#*=}
     fi
     case $option in
+        --mark) COMPREPLY=($(compgen -W 'success start' -- "$current")) ;;
         --require) COMPREPLY=($(compgen -W 'efficiency correctness' -- "$current")) ;;
         --descendants) COMPREPLY=($(compgen -W 'leave kill wait' -- "$current")) ;;
         --kill-signal) COMPREPLY=($(compgen -W "$signals" -- "${current^^}")) ;;

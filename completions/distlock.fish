@@ -17,7 +17,7 @@ function __distlock_part
         if test $options = yes; and string match -qr -- '^-.' $word
             if test "$word" = --
                 set options no
-            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants|require|log-to|log-format|config)$' $word
+            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants|require|log-to|log-format|config|max-run|min-hold|min-interval|once|once-keep|mark|skip-exit-code)$' $word
                 set -e words[1]
             end
         else
@@ -59,6 +59,14 @@ complete -c distlock -n '__distlock_in options' -l kill-signal -x -a 'TERM INT H
 complete -c distlock -n '__distlock_in options' -l jitter -x -d 'Wait a random time up to that long first'
 complete -c distlock -n '__distlock_in options' -l label -x -d 'Text shown to operators'
 complete -c distlock -n '__distlock_in options' -l require -x -a 'efficiency correctness' -d 'Refuse a backend of a lower class'
+complete -c distlock -n '__distlock_in options' -l max-run -x -d 'Stop the command after that long'
+complete -c distlock -n '__distlock_in options' -l min-hold -x -d 'Keep the lock for at least that long'
+complete -c distlock -n '__distlock_in options' -l min-interval -x -d 'Skip if the last success is younger'
+complete -c distlock -n '__distlock_in options' -l once -x -d 'Skip if done for this key'
+complete -c distlock -n '__distlock_in options' -l once-keep -x -d 'How long a key is remembered'
+complete -c distlock -n '__distlock_in options' -l mark -x -a 'success start' -d 'When the window closes'
+complete -c distlock -n '__distlock_in options' -l skip-exit-code -x -d 'Exit code of a skipped run'
+complete -c distlock -n '__distlock_in options' -l fail-open -d 'Run without a lock if the backend is not reached'
 complete -c distlock -n '__distlock_in options' -l descendants -x -a 'leave kill wait' -d 'What a finished command left running'
 complete -c distlock -n '__distlock_in options' -l log-to -x -a 'syslog journal (__fish_complete_path (commandline -ct))' -d 'A line for each event'
 complete -c distlock -n '__distlock_in options' -l log-format -x -a 'text json' -d 'Of the lines of --log-to'

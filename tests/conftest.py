@@ -36,6 +36,17 @@ def each_lab(each_engine: str, tmp_path: Path) -> Iterator[Lab]:
     made.close()
 
 
+@pytest.fixture(params=["local", "redis"])
+def two_labs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    """The command on an embedded engine and on one with a server: for what is about processes, in every shade, and
+    would take long on all engines."""
+    (engine,) = [one for one in ENGINES if one.name == request.param]
+    with engine.serve(tmp_path / "engine") as url:
+        made = Lab(tmp_path, url)
+        yield made
+        made.close()
+
+
 @pytest.fixture
 def margin(record_property: Callable[[str, object], None]) -> Margin:
     """Asserts that the child was dead before the grant, and notes by how much."""

@@ -171,8 +171,10 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
         "distlock, redis+sentinel",
         "distlock, redis+cluster",
         "distlock, redlock",
+        "distlock, etcd",
         "kazoo Lock",
         "distlock, zookeeper",
+        "distlock, postgresql",
         "python -c pass",
         "x etcdctl lock",
         "MB",
@@ -181,6 +183,9 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
         assert words in done.stdout
     _, _, verdicts = done.stdout.partition("\nTargets\n")
     assert [line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines()] == [True] * 18
+    assert all(line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines())
+    engines = ("distlock, local:", "distlock, redis:", "distlock, postgresql:")
+    assert [verdicts.count(engine) for engine in engines] == [3, 3, 3]
     assert list(tmp_path.iterdir()) == []
 
 

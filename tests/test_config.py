@@ -192,7 +192,7 @@ def test_whose_it_is_and_who_may_read_it(path: Path, text: str, mode: int, owner
     assert "hunter2" not in str(caught.value)
 
 
-def test_one_that_is_not_roots_is_for_nobody_else() -> None:
+def test_one_that_is_not_roots_is_for_nobody_else(tmp_path: Path) -> None:
     """As another user: theirs with a secret must be 0600, 0640 will not do."""
     script = """
 import os, sys, tempfile, tomllib, platformdirs, platformdirs.unix, difflib
@@ -211,7 +211,7 @@ with tempfile.TemporaryDirectory() as folder:
             print(oct(mode), "read")
         except ConfigurationError:
             print(oct(mode), "refused")
-    os.environ["HOME"] = "/root"  # another user's, as under sudo or setpriv
+    os.environ["HOME"] = sys.argv[1]  # another user's, as under sudo or setpriv
     print(load(None, dict) == Config())
     path.chmod(0)
     try:
@@ -219,7 +219,9 @@ with tempfile.TemporaryDirectory() as folder:
     except ConfigurationError as error:
         print(str(error).partition(": ")[2])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    tmp_path.chmod(0o700)
+    words = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "0o600 read",
         "0o640 refused",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from distlock.backends.base import DistlockError, LeaseLost, Refused, Revoked, Unavailable
 from distlock.clock import TICK
 from distlock.fail_open import OpenRenewal
-from distlock.renewal import Schedule
+from distlock.renewal import Schedule, Told
 from fakes import FakeClock, ScriptedBackend, a_client, a_grant
 
 DOWN = Unavailable("no answer")
 
 
-class Told:
+class Heard:
     """A lease of 30 s from 1000 s on with a grace of 5 s (soft at 1023.2), stepped each tick."""
 
     def __init__(self) -> None:
@@ -24,10 +24,8 @@ class Told:
             self.backend,
             Schedule(a_grant(self.clock()), 5.0),
             self.clock,
-            on_renewed=self.renewed.append,
-            on_lost=self.lost.append,
-            on_trouble=lambda _: None,
-            on_open=lambda why: self.opened.append((self.clock(), why)),
+            Told(self.renewed.append, self.lost.append, lambda _: None),
+            lambda why: self.opened.append((self.clock(), why)),
         )
 
     def until(self, instant: float, failure: DistlockError | None = None) -> bool:
@@ -43,7 +41,7 @@ class Told:
 
 
 def test_no_answer_until_the_end_goes_on_without_a_lease_and_says_so_before_the_stop_signal() -> None:
-    told = Told()
+    told = Heard()
     assert told.until(1500.0, DOWN)
     ((at, why),) = told.opened
     assert 1022.8 < at < 1023.2
@@ -52,7 +50,7 @@ def test_no_answer_until_the_end_goes_on_without_a_lease_and_says_so_before_the_
 
 
 def test_a_blip_is_as_ever() -> None:
-    told = Told()
+    told = Heard()
     assert told.until(1015.0, DOWN)
     assert told.until(1100.0)
     assert told.opened == []
@@ -61,7 +59,7 @@ def test_a_blip_is_as_ever() -> None:
 
 
 def test_an_answer_in_time_of_a_lease_that_is_still_ours_goes_on_as_ever() -> None:
-    told = Told()
+    told = Heard()
     assert told.until(1025.0, DOWN)
     assert told.opened
     assert told.until(1060.0)
@@ -72,7 +70,7 @@ def test_an_answer_in_time_of_a_lease_that_is_still_ours_goes_on_as_ever() -> No
 
 
 def test_one_that_ran_out_and_is_nobodys_ends_nothing() -> None:
-    told = Told()
+    told = Heard()
     assert told.until(1025.0, DOWN)
     told.backend.free()
     told.backend.inspect_failure = None
@@ -89,7 +87,7 @@ def test_one_that_ran_out_and_is_nobodys_ends_nothing() -> None:
 
 
 def test_one_that_was_taken_away_ends_the_child() -> None:
-    told = Told()
+    told = Heard()
     assert told.until(1025.0, DOWN)
 
     def revoked(*_: object) -> None:
@@ -103,14 +101,14 @@ def test_one_that_was_taken_away_ends_the_child() -> None:
 
 def test_a_bad_answer_is_no_missing_one() -> None:
     """A backend that refuses is there: the lease ends as ever."""
-    told = Told()
+    told = Heard()
     told.until(1500.0, Refused("no permission"))
     assert told.opened == []
     assert len(told.lost) == 1
 
 
 def test_a_freeze_says_nothing_of_the_backend() -> None:
-    told = Told()
+    told = Heard()
     assert told.until(1012.0, DOWN)
     told.clock.now = 1100.0
     told.renewal.step()

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from distlock.backends.base import Grant, LeaseLost, Refused, Unavailable
 from distlock.clock import TICK
 from distlock.deadline import SHORTEST_TTL, longest_grace
-from distlock.renewal import Renewal, Schedule
+from distlock.renewal import Renewal, Schedule, Told
 from fakes import FakeClock, ScriptedBackend, a_grant
 
 ttls = st.floats(SHORTEST_TTL, 1e6)
@@ -91,9 +91,7 @@ class AnyLease(RuleBasedStateMachine):
             self.backend,
             self.schedule,
             self.clock,
-            on_renewed=self.renewed.append,
-            on_lost=self.told.append,
-            on_trouble=self.troubles.append,
+            Told(self.renewed.append, self.told.append, self.troubles.append),
         )
 
     @property
@@ -221,7 +219,7 @@ TestAnyLease = AnyLease.TestCase
 # -- what is told --------------------------------------------------------------------------------------------------
 
 
-class Told:
+class Heard:
     """A renewal of a lease of 30 s from 1000 s on, and what it tells."""
 
     def __init__(self) -> None:
@@ -236,10 +234,12 @@ class Told:
             self.backend,
             Schedule(a_grant(self.clock()), 5.0),
             self.clock,
-            on_renewed=self.renewed.append,
-            on_lost=self._lost,
-            on_trouble=self.troubles.append,
-            on_answer=lambda latency, left: self.answers.append((latency, left)),
+            Told(
+                self.renewed.append,
+                self._lost,
+                self.troubles.append,
+                lambda latency, left: self.answers.append((latency, left)),
+            ),
         )
 
     def _lost(self, reason: str) -> None:
@@ -249,7 +249,7 @@ class Told:
 
 def test_answers_are_measured_and_failures_are_not() -> None:
     """How long each took, and what was left until the stop signal by the lease before it."""
-    told = Told()
+    told = Heard()
 
     def slow(grant: Grant, _: float) -> Grant:
         told.clock.now += 2.0
@@ -266,7 +266,7 @@ def test_answers_are_measured_and_failures_are_not() -> None:
 
 
 def test_nothing_is_sent_before_it_is_due() -> None:
-    told = Told()
+    told = Heard()
     told.clock.now += 8.9
     pause = told.renewal.step()
     assert pause is not None
@@ -275,7 +275,7 @@ def test_nothing_is_sent_before_it_is_due() -> None:
 
 
 def test_each_new_deadline_is_told() -> None:
-    told = Told()
+    told = Heard()
     for _ in range(3):
         told.clock.now += 10.0
         told.renewal.step()
@@ -283,7 +283,7 @@ def test_each_new_deadline_is_told() -> None:
 
 
 def test_the_reason_of_the_loss_names_the_last_trouble() -> None:
-    told = Told()
+    told = Heard()
     told.backend.failure = Unavailable("connection refused by db1")
     told.clock.now += 10.0
     told.renewal.step()
@@ -300,7 +300,7 @@ def test_the_reason_of_the_loss_names_the_last_trouble() -> None:
 
 
 def test_the_reason_of_a_loss_after_a_freeze_speaks_of_no_trouble() -> None:
-    told = Told()
+    told = Heard()
     told.clock.now += 3600.0
     told.renewal.step()
     assert told.lost == ["it could not be renewed in time (no renewal was answered)"]
@@ -308,7 +308,7 @@ def test_the_reason_of_a_loss_after_a_freeze_speaks_of_no_trouble() -> None:
 
 
 def test_not_the_owner_is_the_reason_as_the_engine_gave_it() -> None:
-    told = Told()
+    told = Heard()
     told.backend.failure = LeaseLost("'nightly' is held by another")
     told.clock.now += 10.0
     assert told.renewal.step() is None
@@ -316,7 +316,7 @@ def test_not_the_owner_is_the_reason_as_the_engine_gave_it() -> None:
 
 
 def test_while_something_lives_on_the_lease_is_renewed_past_its_end_but_stays_lost() -> None:
-    told = Told()
+    told = Heard()
     told.clock.now += 29.0
     told.renewal.step()
     assert told.backend.log == []
@@ -335,7 +335,7 @@ def test_while_something_lives_on_the_lease_is_renewed_past_its_end_but_stays_lo
 
 def test_a_lost_lease_does_not_keep_a_processor_busy() -> None:
     """The supervisor may be stopped for hours before it lets the renewer go."""
-    told = Told()
+    told = Heard()
     told.clock.now += 3600.0
     assert [told.renewal.step() for _ in range(3)] == [TICK] * 3
 
@@ -345,7 +345,7 @@ def test_a_lost_lease_does_not_keep_a_processor_busy() -> None:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), MemoryError("by zero"), SystemExit("by zero")])
 def test_an_error_nobody_foresaw_is_a_lost_lease(error: BaseException) -> None:
-    told = Told()
+    told = Heard()
     told.backend.failure = error
     told.clock.now += 10.0
     told.renewal.start()
@@ -355,7 +355,7 @@ def test_an_error_nobody_foresaw_is_a_lost_lease(error: BaseException) -> None:
 
 
 def test_an_error_after_the_loss_is_no_second_loss() -> None:
-    told = Told()
+    told = Heard()
     told.clock.now += 29.0
     told.renewal.survivors = True
     told.backend.failure = ZeroDivisionError()
@@ -365,7 +365,7 @@ def test_an_error_after_the_loss_is_no_second_loss() -> None:
 
 
 def test_the_thread_ends_by_itself_when_another_owns_the_lock() -> None:
-    told = Told()
+    told = Heard()
     told.backend.failure = LeaseLost("another")
     told.clock.now += 10.0
     told.renewal.start()
@@ -375,7 +375,7 @@ def test_the_thread_ends_by_itself_when_another_owns_the_lock() -> None:
 
 
 def test_stopping_does_not_wait_for_the_next_renewal_and_nothing_is_sent_after_it() -> None:
-    told = Told()
+    told = Heard()
     told.renewal.start()
     assert told.renewal.stop(20)
     told.clock.now += 10.0
@@ -384,7 +384,7 @@ def test_stopping_does_not_wait_for_the_next_renewal_and_nothing_is_sent_after_i
 
 
 def test_stopping_tells_that_a_request_is_still_under_way() -> None:
-    told = Told()
+    told = Heard()
     asked, answer = threading.Event(), threading.Event()
 
     def renew(grant: Grant, _: float) -> Grant:
@@ -415,7 +415,7 @@ def alarm() -> Iterator[int]:
 
 
 def test_an_alarm_has_the_lease_renewed_at_once(alarm: int) -> None:
-    told = Told()
+    told = Heard()
     told.backend.alarm_descriptor = alarm
     told.backend.failure = LeaseLost("its key was removed")
     told.renewal.start()
@@ -427,7 +427,7 @@ def test_an_alarm_has_the_lease_renewed_at_once(alarm: int) -> None:
 
 
 def test_an_alarm_alone_ends_no_lease(alarm: int) -> None:
-    told = Told()
+    told = Heard()
     told.backend.alarm_descriptor = alarm
     renewed = threading.Event()
 
@@ -446,7 +446,7 @@ def test_an_alarm_alone_ends_no_lease(alarm: int) -> None:
 
 
 def test_an_alarm_that_goes_on_does_not_flood_the_server(alarm: int) -> None:
-    told = Told()
+    told = Heard()
     told.backend.alarm_descriptor = alarm  # nobody takes the news off it
     os.eventfd_write(alarm, 1)
     requests = threading.Semaphore(0)

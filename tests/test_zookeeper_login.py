@@ -12,7 +12,7 @@ from kazoo.security import make_digest_acl
 
 from certificates import authority, certificate
 from contenders import acquire, request, take, try_once
-from distlock.backends.base import ConfigurationError, DistlockError, Refused, Unavailable
+from distlock.backends.base import ConfigurationError, DistlockError, Mark, Refused, Unavailable
 from processes import Lab
 from zookeeper_fixtures import folder, opened
 from zookeeper_servers import ZooKeeperServer, kazoo
@@ -99,12 +99,21 @@ def test_the_smallest_rights_that_will_do(server: ZooKeeperServer, root: KazooCl
     root.create("/prepared", acl=[mine])
     root.create("/prepared/distlock", acl=[mine, make_digest_acl("sam", SECRET, create=True, delete=True)])
     root.create("/prepared/distlock/lock", acl=[mine, rights])
+    root.create("/prepared/distlock/fence", acl=[mine, make_digest_acl("sam", SECRET, create=True)])
     with opened(logged_in(server, "prepared")) as backend, opened(logged_in(server, "prepared")) as other:
         grant = take(backend, "p")
         assert try_once(other, "p") is None
         assert other.inspect("p", 5.0).expires_in
         assert [state.name for state in other.locks(5.0)] == ["p"]
-        backend.release(backend.renew(grant, 5.0), 5.0)
+        backend.release(backend.renew(grant, 5.0), 5.0, (Mark("x", 0.0, 60.0),))
+        assert other.marked("p", "x", 5.0)
+        for now in (False, True):
+            grant = take(backend, "p")
+            backend.mark(grant, Mark("x", 0.0, 60.0), 5.0)
+            assert other.revoke("p", grant.token, None, "me", 5.0, now=now)
+            backend.release(grant, 5.0)
+        assert [other.advance_fence("disk", 0, token, 5.0) for token in (9, 3)] == [9, 9]
+        other.reset_fence("disk", 0, 5.0)
 
 
 def test_a_login_in_the_command(server: ZooKeeperServer, tmp_path: Path) -> None:

@@ -26,6 +26,10 @@ class StaleToken(DistlockError):
     holder's."""
 
 
+class MaxRunReached(DistlockError):
+    """The child was stopped because it ran for longer than --max-run allows."""
+
+
 class Skipped(DistlockError):
     """Nothing was to be done: the run's window is closed. No fault."""
 

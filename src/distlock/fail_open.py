@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .backends.base import Backend
-    from .renewal import Schedule
+    from .renewal import Schedule, Told
 
 NEVER = float("inf")
 _EARLY = 3 * TICK
@@ -33,22 +33,10 @@ class OpenRenewal(Renewal):
         backend: Backend,
         schedule: Schedule,
         clock: Callable[[], float],
-        *,
-        on_renewed: Callable[[float], None],
-        on_lost: Callable[[str], None],
-        on_trouble: Callable[[str], None],
-        on_answer: Callable[[float, float], None] | None = None,
+        told: Told,
         on_open: Callable[[str], None],
     ) -> None:
-        super().__init__(
-            backend,
-            schedule,
-            clock,
-            on_renewed=on_renewed,
-            on_lost=on_lost,
-            on_trouble=on_trouble,
-            on_answer=on_answer,
-        )
+        super().__init__(backend, schedule, clock, told)
         self._on_open = on_open
         self.is_open = False
         self._look_at = 0.0

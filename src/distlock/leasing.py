@@ -90,6 +90,7 @@ def give_back(
     *,
     patience: float = _RELEASE,
     marks: Callable[[], tuple[Mark, ...]] = tuple,
+    keep_for: float = 0.0,
 ) -> str:
     """Why the lock could not be released, or "". Nothing is sent for a lease that is lost, but for one that an operator
     has taken away: nobody else gets that before. ``before`` is called when no renewal can follow any more, after
@@ -102,7 +103,7 @@ def give_back(
     try:
         if not quiet:
             raise Unavailable("a renewal is still unanswered")
-        backend.release(renewal.grant, _RELEASE, marks())
+        backend.release(renewal.grant, _RELEASE, marks(), 0.0 if renewal.lost else keep_for)
     except Unmarked:
         raise
     except DistlockError as error:

@@ -40,10 +40,12 @@ def client_view(client: Client) -> dict[str, Plain]:
 
 
 def state_of(state: LockState) -> str:
-    """held; expiring: held, but a holder with the default grace is past the point where its command is stopped; or
-    free."""
+    """held; expiring: held, but a holder with the default grace is past the point where its command is stopped; kept:
+    nobody's, its last run asked for it; or free."""
     if not state.held:
         return "free"
+    if state.kept:
+        return "kept"
     if state.ttl is None or state.expires_in is None:
         return "held"
     soft = hard_deadline(0.0, state.ttl) - default_grace(state.ttl)

@@ -16,7 +16,7 @@ import random
 import select
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .backends.base import DistlockError, LeaseLost, Revoked, Unavailable
 from .clock import TICK
@@ -56,29 +56,27 @@ class Schedule:
         return max(0.1, min((self.soft - now) / 2, self.grant.ttl / 3))
 
 
-class Renewal:
-    """A thread that keeps one lease. ``on_renewed`` gets each new hard deadline, ``on_lost`` the reason, once;
-    ``on_trouble`` a line for each failed attempt, ``on_answer`` how many seconds one took and how many were left until
-    soft."""
+class Told(NamedTuple):
+    """Who is told what of a renewal, by its thread."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        schedule: Schedule,
-        clock: Callable[[], float],
-        *,
-        on_renewed: Callable[[float], None],
-        on_lost: Callable[[str], None],
-        on_trouble: Callable[[str], None],
-        on_answer: Callable[[float, float], None] | None = None,
-    ) -> None:
+    on_renewed: Callable[[float], None]
+    """Each new hard deadline."""
+    on_lost: Callable[[str], None]
+    """The reason, once."""
+    on_trouble: Callable[[str], None]
+    """A line for each failed attempt."""
+    on_answer: Callable[[float, float], None] | None = None
+    """How many seconds an answer took, and how many were left until soft."""
+
+
+class Renewal:
+    """A thread that keeps one lease."""
+
+    def __init__(self, backend: Backend, schedule: Schedule, clock: Callable[[], float], told: Told) -> None:
         self._backend = backend
         self._schedule = schedule
         self._clock = clock
-        self._on_renewed = on_renewed
-        self._on_lost = on_lost
-        self._on_trouble = on_trouble
-        self._on_answer = on_answer
+        self._on_renewed, self._on_lost, self._on_trouble, self._on_answer = told
         self._stopped = False
         self._woken = -1  # readable once nothing is to be renewed any more
         self._deaf_until = 0.0

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from etcd_servers import EtcdCluster, EtcdMember
+from postgres_servers import postgres
 from redis_groups import cluster, independent, redlock_url, watched
 from servers import RedisServer
 from zookeeper_servers import ZooKeeperServer
@@ -53,9 +55,33 @@ def _redlock(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
+def _etcd(folder: Path) -> Iterator[str]:
+    with EtcdMember(folder).running() as server:
+        yield server.url
+
+
+@contextmanager
+def _postgres(_: Path) -> Iterator[str]:
+    with postgres() as server:
+        yield server.url
+
+
+@contextmanager
+def _etcd_cluster(folder: Path) -> Iterator[str]:
+    with EtcdCluster.of(folder).running() as cluster:
+        yield cluster.url
+
+
+@contextmanager
 def _zookeeper(folder: Path) -> Iterator[str]:
     with ZooKeeperServer(folder).running() as server:
         yield server.url
+
+
+@contextmanager
+def _postgres_advisory(_: Path) -> Iterator[str]:
+    with postgres() as server:
+        yield server.advisory_url
 
 
 ENGINES = (
@@ -64,5 +90,9 @@ ENGINES = (
     Engine("redis+sentinel", _sentinel, ttl=1.0, dropped_within=0.0),
     Engine("redis+cluster", _cluster, ttl=1.0, dropped_within=0.0),
     Engine("redlock", _redlock, ttl=1.0, dropped_within=0.0),
+    Engine("etcd", _etcd, ttl=1.0, dropped_within=4.5),
+    Engine("etcd-cluster", _etcd_cluster, ttl=1.0, dropped_within=4.5),
     Engine("zookeeper", _zookeeper, ttl=1.0, dropped_within=5.0),
+    Engine("postgres", _postgres, ttl=1.0, dropped_within=0.0),
+    Engine("postgres-advisory", _postgres_advisory, ttl=1.0, dropped_within=0.0),
 )

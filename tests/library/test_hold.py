@@ -25,11 +25,11 @@ from servers import free_port
 
 
 @pytest.fixture
-def lab(each_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def lab(two_labs: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """This process uses what the lab's command uses."""
     for name in ("DISTLOCK_BACKEND", "DISTLOCK_STATE_DIR", "HOME"):
-        monkeypatch.setenv(name, each_lab.environment[name])
-    return each_lab
+        monkeypatch.setenv(name, two_labs.environment[name])
+    return two_labs
 
 
 @pytest.fixture(autouse=True)

@@ -61,10 +61,10 @@ def is_left_alone(lab: Lab, granted: float) -> bool:
     return is_held(lab) or boottime() > granted + 3
 
 
-def test_held_over_many_terms(each_lab: Lab) -> None:
+def test_held_over_many_terms(two_labs: Lab) -> None:
     """Renewed for as long as the body takes; a contender never gets in."""
-    host, stamps, _ = working(each_lab)
-    with Contender(each_lab.backend, each_lab.job, each_lab.folder) as other:
+    host, stamps, _ = working(two_labs)
+    with Contender(two_labs.backend, two_labs.job, two_labs.folder) as other:
         until = boottime() + 2.5 * TTL
         wait_until(lambda: boottime() > until, 4 * TTL)
         assert other.grant is None
@@ -72,24 +72,24 @@ def test_held_over_many_terms(each_lab: Lab) -> None:
     host.process.kill()
 
 
-def test_taken_away(each_lab: Lab) -> None:
+def test_taken_away(two_labs: Lab) -> None:
     """Told within a third of the TTL, and the new holder is left alone."""
-    host, stamps, (owner, token) = working(each_lab)
+    host, stamps, (owner, token) = working(two_labs)
     taken = boottime()
-    take_away(each_lab, owner, int(token))
-    with Contender(each_lab.backend, each_lab.job, each_lab.folder) as other:
+    take_away(two_labs, owner, int(token))
+    with Contender(two_labs.backend, two_labs.job, two_labs.folder) as other:
         granted = other.wait(5)
         lost(host)
         assert stamps.last() - taken < TTL / 3 + 1
-        assert is_left_alone(each_lab, granted)
+        assert is_left_alone(two_labs, granted)
 
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
-def test_renewer_is_gone(each_lab: Lab, how: signal.Signals, margin: Margin) -> None:
+def test_renewer_is_gone(two_labs: Lab, how: signal.Signals, margin: Margin) -> None:
     """Killed: told at once. Frozen: by the host's clock, in time."""
-    host, stamps, _ = working(each_lab)
+    host, stamps, _ = working(two_labs)
     renewer = host.renewer()
-    with Contender(each_lab.backend, each_lab.job, each_lab.folder) as other:
+    with Contender(two_labs.backend, two_labs.job, two_labs.folder) as other:
         gone = boottime()
         os.kill(renewer, how)
         reason = lost(host)
@@ -103,23 +103,23 @@ def test_renewer_is_gone(each_lab: Lab, how: signal.Signals, margin: Margin) -> 
     assert not is_alive(renewer), "a frozen one is ended with the context"
 
 
-def test_lock_of_a_program_whose_renewer_was_killed(each_lab: Lab) -> None:
+def test_lock_of_a_program_whose_renewer_was_killed(two_labs: Lab) -> None:
     """It goes on, perhaps with a side effect that it had begun: the lock is not free before its lease is over."""
-    host = Host(each_lab, f"with distlock.hold(JOB, ttl={TTL}) as lease:\n    say('held')\n    time.sleep(60)")
+    host = Host(two_labs, f"with distlock.hold(JOB, ttl={TTL}) as lease:\n    say('held')\n    time.sleep(60)")
     host.expect("held")
-    with Contender(each_lab.backend, each_lab.job, each_lab.folder) as other:
+    with Contender(two_labs.backend, two_labs.job, two_labs.folder) as other:
         killed = boottime()
         os.kill(host.renewer(), signal.SIGKILL)
         assert other.wait(TTL + 3) - killed > TTL / 2
 
 
-def test_everything_is_frozen(each_lab: Lab, margin: Margin) -> None:
+def test_everything_is_frozen(two_labs: Lab, margin: Margin) -> None:
     """Past the lease, then thawed, the host first: its clock tells it, and there is no further side effect."""
-    host, stamps, _ = working(each_lab)
+    host, stamps, _ = working(two_labs)
     renewer = host.renewer()
     before = len(stamps.lines())
     wait_until(lambda: len(stamps.lines()) > before)
-    with Contender(each_lab.backend, each_lab.job, each_lab.folder) as other:
+    with Contender(two_labs.backend, two_labs.job, two_labs.folder) as other:
         os.kill(renewer, signal.SIGSTOP)
         os.kill(host.pid, signal.SIGSTOP)
         granted = other.wait(TTL + 3)
@@ -133,20 +133,20 @@ def test_everything_is_frozen(each_lab: Lab, margin: Margin) -> None:
         assert host.process.wait(10) == 0
         assert len(stamps.lines()) <= frozen + 1
         margin(stamps.lines()[frozen - 1][1], granted)
-        assert is_left_alone(each_lab, granted)
+        assert is_left_alone(two_labs, granted)
 
 
-def test_frozen_host_keeps_its_lock(each_lab: Lab) -> None:
+def test_frozen_host_keeps_its_lock(two_labs: Lab) -> None:
     """The renewer is a process of its own: a program that is stopped, or keeps the interpreter, loses nothing."""
-    host, stamps, (owner, _) = working(each_lab)
+    host, stamps, (owner, _) = working(two_labs)
     os.kill(host.pid, signal.SIGSTOP)
-    with Contender(each_lab.backend, each_lab.job, each_lab.folder) as other:
+    with Contender(two_labs.backend, two_labs.job, two_labs.folder) as other:
         until = boottime() + 1.5 * TTL
         wait_until(lambda: boottime() > until, 3 * TTL)
         assert other.grant is None
         os.kill(host.pid, signal.SIGCONT)
         assert stamps.go_on()
-        assert inspected(each_lab)["holder"]["owner"] == owner
+        assert inspected(two_labs)["holder"]["owner"] == owner
 
 
 @pytest.mark.parametrize("how", ["raises", "exits", "crashes", "hangs", "hogs"])

@@ -26,7 +26,7 @@ with distlock.hold(JOB) as lease:
 
 
 @pytest.mark.parametrize("children", ["none", "forked", "executed"])
-def test_killed(each_lab: Lab, children: str) -> None:
+def test_killed(two_labs: Lab, children: str) -> None:
     """The lock is free at once: nothing of the program works any more. Its children live on, without the lock; a
     forked one has its descriptors."""
     start = {
@@ -34,11 +34,11 @@ def test_killed(each_lab: Lab, children: str) -> None:
         "forked": "child = os.fork()\n    if not child: time.sleep(60); os._exit(0)",
         "executed": "child = subprocess.Popen(['sleep', '60'], close_fds=False).pid",
     }[children]
-    host = Host(each_lab, f"with distlock.hold(JOB, ttl=30) as lease:\n    {start}\n    say(child)\n    time.sleep(60)")
+    host = Host(two_labs, f"with distlock.hold(JOB, ttl=30) as lease:\n    {start}\n    say(child)\n    time.sleep(60)")
     child = int(host.line())
     renewer = host.renewer()
     try:
-        with Contender(each_lab.backend, each_lab.job, each_lab.folder) as other:
+        with Contender(two_labs.backend, two_labs.job, two_labs.folder) as other:
             killed = boottime()
             os.kill(host.pid, signal.SIGKILL)
             assert other.wait(10) - killed < 3
@@ -50,10 +50,10 @@ def test_killed(each_lab: Lab, children: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["sys.exit(3)", "os._exit(3)", "os.abort()"])
-def test_ends_inside(each_lab: Lab, end: str) -> None:
-    host = Host(each_lab, f"with distlock.hold(JOB) as lease:\n    say('held')\n    {end}")
+def test_ends_inside(two_labs: Lab, end: str) -> None:
+    host = Host(two_labs, f"with distlock.hold(JOB) as lease:\n    say('held')\n    {end}")
     host.expect("held")
-    had_within(each_lab, 5)
+    had_within(two_labs, 5)
     assert host.process.wait(5) == (-signal.SIGABRT if "abort" in end else 3)
 
 
@@ -66,12 +66,12 @@ def test_ends_without_leaving(lab: Lab, referred_to: bool) -> None:
     had_within(lab, 5)
 
 
-def test_interrupted_while_waiting(each_lab: Lab) -> None:
+def test_interrupted_while_waiting(two_labs: Lab) -> None:
     """It has left the queue, and in less than a second."""
-    holder = Host(each_lab, HOLD)
+    holder = Host(two_labs, HOLD)
     holder.expect("held")
     waiter = Host(
-        each_lab,
+        two_labs,
         """
         say("waits")
         try:
@@ -83,27 +83,27 @@ def test_interrupted_while_waiting(each_lab: Lab) -> None:
         """,
     )
     waiter.expect("waits")
-    wait_until(lambda: inspected(each_lab)["waiters"])
+    wait_until(lambda: inspected(two_labs)["waiters"])
     renewer = waiter.renewer()
     sent = boottime()
     os.kill(waiter.pid, signal.SIGINT)
     waiter.expect("interrupted")
     assert boottime() - sent < 2
     assert not is_alive(renewer)
-    assert inspected(each_lab)["waiters"] == []
+    assert inspected(two_labs)["waiters"] == []
     assert tree.children(waiter.pid) == []
 
 
-def test_killed_while_waiting(each_lab: Lab) -> None:
-    holder = Host(each_lab, HOLD)
+def test_killed_while_waiting(two_labs: Lab) -> None:
+    holder = Host(two_labs, HOLD)
     holder.expect("held")
-    waiter = Host(each_lab, "say('waits')\nwith distlock.hold(JOB): say('the body ran without the lock')")
+    waiter = Host(two_labs, "say('waits')\nwith distlock.hold(JOB): say('the body ran without the lock')")
     waiter.expect("waits")
-    wait_until(lambda: inspected(each_lab)["waiters"])
+    wait_until(lambda: inspected(two_labs)["waiters"])
     renewer = waiter.renewer()
     waiter.process.kill()
     wait_until_gone(renewer)
-    assert inspected(each_lab)["waiters"] == []
+    assert inspected(two_labs)["waiters"] == []
 
 
 def test_renewer_killed_while_waiting(lab: Lab) -> None:
@@ -201,10 +201,10 @@ def test_forked_child_does_not_hold_it(lab: Lab, fork: str) -> None:
     host.end()
 
 
-def test_forked_child_does_not_give_it_back(each_lab: Lab) -> None:
+def test_forked_child_does_not_give_it_back(two_labs: Lab) -> None:
     """By leaving the context, by dropping its references, by ending."""
     host = Host(
-        each_lab,
+        two_labs,
         """
         holding = distlock.hold(JOB)
         lease = holding.__enter__()
@@ -224,11 +224,11 @@ def test_forked_child_does_not_give_it_back(each_lab: Lab) -> None:
         """,
     )
     host.expect("the child has ended")
-    assert is_held(each_lab)
-    assert each_lab.run("-n", each_lab.job, "--", "true").returncode == 75
-    (each_lab.folder / "leave").touch()
+    assert is_held(two_labs)
+    assert two_labs.run("-n", two_labs.job, "--", "true").returncode == 75
+    (two_labs.folder / "leave").touch()
     host.expect("left")
-    assert not is_held(each_lab)
+    assert not is_held(two_labs)
     host.end()
 
 

@@ -20,8 +20,8 @@ TTL = 3.0
 
 @pytest.mark.parametrize("mode", ["plain", "deaf daemon"])
 @pytest.mark.parametrize("how", ["raises", "exits", "crashes", "hangs", "hogs"])
-def test_child_is_dead_before_the_grant(each_lab: Lab, how: str, mode: str, margin: Margin) -> None:
-    lab = each_lab
+def test_child_is_dead_before_the_grant(two_labs: Lab, how: str, mode: str, margin: Margin) -> None:
+    lab = two_labs
     command, stamps = lab.stamper(mode)
     lab.environment["PYTHONPATH"] = str(TESTS)
     distlock = [sys.executable, str(TESTS / "faulty_engine.py"), "run", "-b", f"faulty:{how}:{lab.backend}"]

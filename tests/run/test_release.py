@@ -50,9 +50,8 @@ def hold(lab: Lab, *options: str, mode: str = "plain") -> tuple[subprocess.Popen
     return run, stamps
 
 
-@pytest.mark.parametrize("mode", ["plain", "deaf daemon"])
-def test_the_command_is_stopped_and_the_lock_is_free_then(each_lab: Lab, mode: str, margin: Margin) -> None:
-    run, stamps = hold(each_lab, "--ttl", "9", mode=mode)
+def test_the_command_is_stopped_and_the_lock_is_free_then(each_lab: Lab, margin: Margin) -> None:
+    run, stamps = hold(each_lab, "--ttl", "9", mode="deaf daemon")
     with Contender(each_lab.backend, each_lab.job, each_lab.folder) as other:
         named = holder(each_lab)
         asked = boottime()

@@ -31,6 +31,8 @@ def busy() -> Iterator[None]:
         process.wait()
 
 
+pytestmark = pytest.mark.alone
+
 MODES = pytest.mark.parametrize("mode", ["deaf", "deaf daemon"])
 
 

@@ -27,8 +27,8 @@ MODES = ["plain", "deaf", "deaf daemon", "deaf daemon bare", "deaf storm"]
 
 
 @pytest.fixture
-def lab(each_lab: Lab) -> Lab:
-    return each_lab
+def lab(two_labs: Lab) -> Lab:
+    return two_labs
 
 
 def stamping(lab: Lab, mode: str = "plain", *options: str) -> tuple[subprocess.Popen[bytes], int, Stamps]:

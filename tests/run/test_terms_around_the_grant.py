@@ -17,10 +17,12 @@ from processes import Lab
 pytestmark = pytest.mark.faults
 
 TIMES = 100
+TIMES_ON_OTHERS = 25
+"""On engines besides the embedded one and Redis: it is about processes."""
 
 
 @pytest.mark.timeout(240)
-def test_100_terms_around_the_grant(each_lab: Lab) -> None:
+def test_terms_around_the_grant(each_lab: Lab) -> None:
     lab = each_lab
     mark = f"child-of-{lab.job}"
     command = [lab.job, "--", "sh", "-c", f"# {mark}\necho started; exec sleep 60"]
@@ -32,7 +34,8 @@ def test_100_terms_around_the_grant(each_lab: Lab) -> None:
     first.terminate()
     first.wait(10)
     started = 0
-    for _ in range(TIMES):
+    times = TIMES if lab.backend.startswith(("local:", "redis:")) else TIMES_ON_OTHERS
+    for _ in range(times):
         run = lab.start(*command)
         time.sleep(usual * random.uniform(0.4, 1.3))  # the moment
         run.terminate()
@@ -40,7 +43,7 @@ def test_100_terms_around_the_grant(each_lab: Lab) -> None:
         assert run.returncode == -signal.SIGTERM
         assert err == b""
         started += out == b"started\n"
-    assert 0 < started < TIMES, "the moments must lie on both sides of the grant"
+    assert 0 < started < times, "the moments must lie on both sides of the grant"
     backend = open_backend(lab.backend, Environment(boottime, lambda: lab.folder))
     try:
         state = backend.inspect(lab.job, 5)

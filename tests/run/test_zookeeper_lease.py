@@ -8,12 +8,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
+from contenders import take
 from contending import Contender
-from distlock.backends.base import Grant, Unavailable
+from distlock.backends.base import Grant, Mark, Unavailable
 from distlock.clock import boottime
 from margins import Margin
 from processes import Lab, Stamps, is_alive, wait_until
@@ -327,6 +329,24 @@ def fleet(tmp_path: Path, three: list[ZooKeeperServer]) -> Iterator[Lab]:
 
 def leader(servers: list[ZooKeeperServer]) -> ZooKeeperServer:
     return next(server for server in servers if server.mode == "leader")
+
+
+def test_what_one_server_has_answered_is_known_at_the_others(fleet: Lab, three: list[ZooKeeperServer]) -> None:
+    """A follower hears of it a little later. Marks, fence registers, and a lease that another process takes over."""
+    del fleet  # it saw to it that all are up
+    for at, later in permutations(three, 2):
+        with opened(at.url) as one, opened(later.url) as other:
+            for step in range(10):
+                name = f"known {at.port} {later.port} {step}"
+                grant = take(one, name)
+                assert other.inspect(name, 5.0).token == grant.token
+                other.renew(grant, 5.0)
+                slot = str(step)
+                one.mark(grant, Mark(slot, 0.0, 60.0), 5.0)
+                assert other.marked(name, slot, 5.0)
+                assert one.advance_fence("disk", 0, grant.token or 0, 5.0) == grant.token
+                assert other.advance_fence("disk", 0, 0, 5.0) == grant.token
+                assert other.revoke(name, grant.token, None, "me", 5.0, now=True)
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])

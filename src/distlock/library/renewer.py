@@ -15,7 +15,7 @@ from ..backends.base import DistlockError, Environment
 from ..clock import boottime
 from ..errors import Cancelled
 from ..leasing import acquire, give_back
-from ..renewal import Renewal, Schedule
+from ..renewal import Renewal, Schedule, Told
 from ..state import state_directory
 from ..supervise.naming import name_process
 from ..supervise.wire import Channel, Kind, Message, SharedDeadline, failure
@@ -70,9 +70,7 @@ def _keep(order: Order, channel: Channel, deadline: SharedDeadline) -> None:
         backend,
         schedule,
         boottime,
-        on_renewed=deadline.set,
-        on_lost=lost,
-        on_trouble=lambda line: channel.send(Message(Kind.TROUBLE, text=line)),
+        Told(deadline.set, lost, lambda line: channel.send(Message(Kind.TROUBLE, text=line))),
     )
     deadline.set(schedule.hard)
     channel.send(Message(Kind.GRANTED, -1 if grant.token is None else grant.token))

@@ -55,7 +55,10 @@ class Holding:
         self._stopping_since: float | None = None
         self._told: str | None = None
         self._last_trouble = ""
+        self._run_until = float("inf") if plan.max_run is None else boottime() + plan.max_run
         self.lost: str | None = None
+        self.overran = False
+        """It was stopped because of --max-run; ``lost`` counts more."""
         self.what_was_stopped = "COMMAND was stopped"
         self.unsaid: list[str] = []
 
@@ -91,7 +94,7 @@ class Holding:
     def _next_deadline(self) -> float:
         if self._stopping_since is not None:
             return self._kill_at()
-        return float("-inf") if self._told else self._deadline.get() - self._plan.grace
+        return float("-inf") if self._told else min(self._deadline.get() - self._plan.grace, self._run_until)
 
     def _kill_at(self) -> float:
         assert self._stopping_since is not None
@@ -103,16 +106,22 @@ class Holding:
             if self._child_status is not None and (self._plan.descendants in (None, "leave") or not self._living()):
                 return  # it ended by itself, in time
             self._stopping_since = boottime()
+            self.overran = not self._is_lost()
             self._stop_all(self._plan.kill_signal)
             self._channel.send(Message(Kind.STOPPED))
         if self._stopping_since is not None:
-            if self.lost is None:
+            if self.lost is None and self._is_lost():
                 self.lost = self._why()
             if boottime() >= self._kill_at():
                 self._kill_all()
 
+    def _is_lost(self) -> bool:
+        return self._told is not None or boottime() >= self._deadline.get() - self._plan.grace
+
     def _lost_while_nobody_looked(self) -> None:
         """This process was stopped, past the deadline: the renewer has ended the child in its place, or nobody has."""
+        if boottime() >= self._run_until + self._plan.grace and os.WIFSIGNALED(self.status):
+            self.overran = True
         if self.lost is None and boottime() >= self._deadline.get():
             self.lost = self._why()
             if not os.WIFSIGNALED(self.status):
@@ -152,7 +161,7 @@ class Holding:
     def _end_descendants(self) -> None:
         """What the child left running. On a lost lease everything dies, always."""
         policy = self._plan.descendants
-        if self.lost is not None:
+        if self.lost is not None or self.overran:
             self._await_descendants()
         elif policy is None:
             if self._plan.verbosity >= 0 and (left := self._left_in_group()):

@@ -38,7 +38,7 @@ class Launch:
             try:
                 mine.close()
                 self._briefing.is_for_me()
-                from .renewer import run
+                from .renewer_process import run
 
                 run(supervisor, self._briefing, self._links._replace(channel=theirs), self.signals)
             finally:

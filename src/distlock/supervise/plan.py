@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Self
 
 from ..account import Keeping
 from ..backends.base import Safety
+from ..window import Window
 from .command import Command
 
 Descendants = Literal["leave", "kill", "wait"]
@@ -27,6 +28,10 @@ class Plan(NamedTuple):
     explain_conflict: bool
     """Whether a conflict will be shown to anybody: describing the holder costs a request."""
     grace: float
+    max_run: float | None
+    min_hold: float
+    window: Window
+    fail_open: bool
     kill_signal: signal.Signals
     jitter: float
     label: str | None
@@ -44,6 +49,7 @@ class Plan(NamedTuple):
             "command": tuple(self.command),
             "kill_signal": int(self.kill_signal),
             "keeping": self.keeping.plain(),
+            "window": tuple(self.window),
         }
         return marshal.dumps(plain)
 
@@ -54,4 +60,5 @@ class Plan(NamedTuple):
             command=Command(*plan.command),
             kill_signal=signal.Signals(plan.kill_signal),
             keeping=Keeping.of_plain(plan.keeping),
+            window=Window(*plan.window),
         )

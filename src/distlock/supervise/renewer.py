@@ -7,35 +7,38 @@ supervisor is dead: the tree is ended at once and the lock freed at once, not af
 
 from __future__ import annotations
 
-import os
 import select
-import sys
 import threading
 from contextlib import closing
-from typing import NoReturn
 
-from ..backend_url import probable_backend
-from ..backends import open_backend, preload
-from ..backends.base import Backend, DistlockError, Environment, Grant, LeaseLost, LockState, Mark, Unmarked
+from ..backends import open_backend
+from ..backends.base import (
+    Backend,
+    DistlockError,
+    Environment,
+    Grant,
+    LeaseLost,
+    LockState,
+    Unavailable,
+    Unmarked,
+)
 from ..clock import boottime
-from ..environment import outer_owners
 from ..errors import Cancelled, InternalError
+from ..fail_open import NEVER, NoRenewal, OpenRenewal
 from ..granted import check_granted
 from ..leasefile import KeptLeaseFile
-from ..leasing import Wanted, acquire, give_back
+from ..leasing import acquire, give_back
 from ..notices import cannot_kill, say_if_ready
 from ..quoting import quoted
-from ..renewal import Renewal, Schedule
+from ..renewal import Renewal, Schedule, Told
 from ..session import describe
 from ..state import state_directory
-from ..window import Window, marks_of_success
-from .briefing import Briefing
-from .detached import account_of, detach, limit_accounting
+from . import terms
+from .detached import account_of
 from .gate import Links, Order
 from .plan import Plan
 from .run_tree import RunTree
-from .signals import Signals
-from .wire import Channel, Kind, Message, failure
+from .wire import Kind, Message, failure
 
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
@@ -44,39 +47,7 @@ _RELEASE = 3.0
 _RELEASE_WHEN_LOST = 0.3
 
 
-def run(supervisor: int, briefing: Briefing, links: Links, signals: Signals) -> NoReturn:
-    """The whole life of R. Never returns; whatever goes wrong is told to the supervisor."""
-    stderr = detach((*briefing.descriptors, *links.channel.descriptors, *links.gate.of_renewer), signals)
-    preload(probable_backend(sys.argv))
-    content = briefing.receive()
-    if content is None:
-        os._exit(0)
-    plan, channel = Plan.from_bytes(content), links.channel
-    try:
-        if plan.verbosity >= 2 and stderr >= 0:
-            os.dup2(stderr, 2)
-        renewer = _Renewer(plan, supervisor, links, stderr)
-        try:
-            renewer.run()
-        except BaseException as error:  # noqa: BLE001 - as below
-            _tell(error, plan, channel)
-        limit_accounting(stderr)
-        renewer.account.close()
-    except BaseException as error:  # noqa: BLE001 - a process that must tell its end
-        _tell(error, plan, channel)
-    finally:
-        os._exit(0)
-
-
-def _tell(error: BaseException, plan: Plan, channel: Channel) -> None:
-    if plan.verbosity >= 2:
-        import traceback
-
-        traceback.print_exception(error)
-    channel.send(Message(Kind.FAILED, 0, text=f"the renewer failed: {type(error).__name__}: {error}"))
-
-
-class _Renewer:
+class Renewer:
     def __init__(self, plan: Plan, supervisor: int, links: Links, stderr: int) -> None:
         self._plan = plan
         self._supervisor = supervisor
@@ -84,7 +55,10 @@ class _Renewer:
         self._channel, self._deadline, self._gate = links
         self._stderr = stderr
         self._refusal: DistlockError | None = None
+        self._schedule: Schedule | None = None
+        self._granted_at = 0.0
         self._child_started = False
+        self._run_until = NEVER
         self.account = account_of(plan, supervisor, lambda text: self._note(1, text))
 
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
@@ -102,7 +76,10 @@ class _Renewer:
             self.account.not_had(error)
             if not isinstance(error, DistlockError):
                 raise
-            self._channel.send(failure(error))
+            if plan.fail_open and self._schedule is None and isinstance(error, Unavailable):
+                self._run_without_a_lock(str(error))
+            else:
+                self._channel.send(failure(error))
 
     def _run(self, backend: Backend) -> None:
         lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
@@ -110,23 +87,39 @@ class _Renewer:
         grant = self._acquire_or_clean_up(backend)
         if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, _RELEASE):
             self._note(1, other_ttl)
+        terms.use_window(self._plan, backend, grant)
+        self._granted_at = boottime()
         self._schedule = Schedule(grant, self._plan.grace)
         self._deadline.set(self._schedule.hard)
-        renewal = Renewal(
-            backend,
-            self._schedule,
-            boottime,
-            on_renewed=self._renewed,
-            on_lost=self._lost,
-            on_trouble=self._renewal_failed,
-            on_answer=self.account.renewals.answered,
-        )
+        renewal = self._renewal(backend, self._schedule)
         lease_file.write(self._schedule)
         self._start_child(renewal)
         self.account.granted(grant)  # not before the child; and before anything is told of renewals
         self._give_back(backend, renewal, self._hold(renewal))
         if self._refusal:
             raise self._refusal
+
+    def _renewal(self, backend: Backend, schedule: Schedule) -> Renewal:
+        told = Told(
+            self._renewed,
+            self._lost,
+            self._renewal_failed,
+            self.account.renewals.answered,
+        )
+        if self._plan.fail_open:
+            return OpenRenewal(backend, schedule, boottime, told, self._going_on_without)
+        return Renewal(backend, schedule, boottime, told)
+
+    def _run_without_a_lock(self, why: str) -> None:
+        """--fail-open: nothing to renew, and nothing to give back."""
+        self._note(-1, f"{quoted(self._plan.name)}: COMMAND runs without a lock and without a token: {why}")
+        self._deadline.set(NEVER)
+        renewal = NoRenewal()
+        self._start_child(renewal)
+        end = self._hold(renewal)
+        if end is not None:
+            self.account.ended(end.first, None)
+        self._channel.send(Message(Kind.RELEASED, 1))
 
     def _acquire_or_clean_up(self, backend: Backend) -> Grant:
         try:
@@ -140,27 +133,14 @@ class _Renewer:
             raise
 
     def _acquire(self, backend: Backend) -> Grant:
-        plan = self._plan
-        wanted = Wanted(
-            name=plan.name,
-            owner=plan.owner,
-            ttl=plan.ttl,
-            pid=self._supervisor,
-            command=os.fsdecode(plan.command.words[0]),
-            label=plan.label,
-            require=plan.require,
-            backend_shown=plan.backend_shown,
-            wait=plan.wait,
-            jitter=plan.jitter,
-            explain=plan.explain_conflict,
-            outer_owners=outer_owners(plan.caller_environment),
-        )
-        on_waiting = self._waiting if plan.verbosity >= 1 or plan.keeping.log else None
+        on_waiting = self._waiting if self._plan.verbosity >= 1 or self._plan.keeping.log else None
+        wanted = terms.wanted(self._plan, self._supervisor)
         return acquire(backend, wanted, self._channel.reading, on_waiting, self.account.asking)
 
-    def _start_child(self, renewal: Renewal) -> None:
+    def _start_child(self, renewal: Renewal | NoRenewal) -> None:
         """If the supervisor permits it, now or later. Sets ``_refusal`` when nothing is to be started any more."""
-        if renewal.lost or boottime() >= self._schedule.soft:
+        schedule = self._schedule
+        if renewal.lost or (schedule and boottime() >= schedule.soft):
             self._refusal = LeaseLost(f"{quoted(self._plan.name)}: lease lost before COMMAND was started")
             return
         parked = self._gate.take()
@@ -168,16 +148,19 @@ class _Renewer:
             return
         self._tree.group = parked.group
         self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor
-        grant = self._schedule.grant
-        if self._gate.order(Order(grant.token, grant.ttl, self._lease_file.path)):
-            self._channel.send(Message(Kind.GRANTED, -1 if grant.token is None else grant.token))
+        grant = schedule.grant if schedule else None
+        order = Order(grant.token, grant.ttl, self._lease_file.path) if grant else Order(None, self._plan.ttl, "")
+        if self._gate.order(order):
+            if self._plan.max_run is not None:
+                self._run_until = boottime() + self._plan.max_run + self._plan.grace
+            self._channel.send(Message(Kind.GRANTED, -1 if order.token is None else order.token))
             self.account.started()
         elif self._tree.supervisor_lives():
             self._child_started = False
             self._gate.permit(parked)  # so that the supervisor can tell
             self._refusal = InternalError("the process that waited to become COMMAND was killed; nothing was started")
 
-    def _hold(self, renewal: Renewal) -> Message | None:
+    def _hold(self, renewal: Renewal | NoRenewal) -> Message | None:
         """Until the supervisor says that the child has ended, or is dead (None), or all must be killed."""
         look = select.poll()
         look.register(self._channel.reading, select.POLLIN)
@@ -189,7 +172,7 @@ class _Renewer:
         while not self._refusal:
             look.poll(_TICK * 1000)
             now = boottime()
-            if self._child_started and now >= self._deadline.get() + _LATER_THAN_SUPERVISOR:
+            if self._child_started and now >= min(self._deadline.get(), self._run_until) + _LATER_THAN_SUPERVISOR:
                 self._end_tree(renewal)
             for message in self._channel.receive():
                 if message.kind is Kind.STOPPED:
@@ -210,11 +193,12 @@ class _Renewer:
                 self._tree.look()
             if not tidied and now >= tidy_at:
                 # It reads a directory, which may be on a server that hangs: not here, where the clock is watched.
-                threading.Thread(target=self._lease_file.tidy, args=(now,), daemon=True).start()
+                if self._schedule:
+                    threading.Thread(target=self._lease_file.tidy, args=(now,), daemon=True).start()
                 tidied = True
         return None
 
-    def _supervisor_died(self, renewal: Renewal) -> None:
+    def _supervisor_died(self, renewal: Renewal | NoRenewal) -> None:
         self._tree.await_supervisors_death()
         self._end_tree(renewal)
         self._tree.remove_control_group()
@@ -228,23 +212,42 @@ class _Renewer:
                 self.account.ended(end.first, end.text if is_lost else None)
 
         patience = _RELEASE_WHEN_LOST if is_lost else _RELEASE
+        keep_for = 0.0 if is_lost or renewal.lost or end is None else self._keep_for(backend)
         trouble = ""
         try:
-            trouble = give_back(backend, renewal, before, patience=patience, marks=self._marks)
+            trouble = give_back(
+                backend,
+                renewal,
+                before,
+                patience=patience,
+                marks=lambda: terms.marks(self._plan, self.account.ran_for),
+                keep_for=keep_for,
+            )
         except Unmarked as error:
             self._note(0, f"the lock was released, but a later run will not know that this one is done: {error}")
         self._channel.send(Message(Kind.RELEASED, int(not trouble), text=trouble))
         self.account.released(trouble)
 
-    def _marks(self) -> tuple[Mark, ...]:
-        ran_for = self.account.ran_for
-        return () if ran_for is None else marks_of_success(Window(), ran_for)
+    def _keep_for(self, backend: Backend) -> float:
+        """Seconds for which the lock is to outlive this process."""
+        until = self._granted_at + self._plan.min_hold
+        if until > boottime() and not backend.keeps:
+            self._note(1, terms.held_without_command(self._plan, until - boottime()))
+            terms.wait_out(until, self._channel)
+            return 0.0
+        return max(0.0, until - boottime())
 
     # -- told by the renewing thread ---------------------------------------------------------------------------------
 
     def _renewed(self, hard: float) -> None:
         self._deadline.set(hard)
-        self._lease_file.write(self._schedule)
+        if self._schedule:
+            self._lease_file.write(self._schedule)
+
+    def _going_on_without(self, why: str) -> None:
+        self._deadline.set(NEVER)
+        self._lease_file.remove()
+        self._note(-1, f"{quoted(self._plan.name)}: the lease cannot be kept, COMMAND goes on without it: {why}")
 
     def _lost(self, reason: str) -> None:
         """The grace counts from now; the deadline can only become earlier."""
@@ -267,7 +270,7 @@ class _Renewer:
 
     # -- ending the tree ---------------------------------------------------------------------------------------------
 
-    def _end_tree(self, renewal: Renewal) -> None:
+    def _end_tree(self, renewal: Renewal | NoRenewal) -> None:
         """While something cannot be killed the lease is kept, if the server lets us."""
 
         def survive(pids: list[int]) -> None:

@@ -16,7 +16,8 @@ import time
 from ..account import Inherited
 from ..backends.base import LeaseLost, Unavailable
 from ..clock import TICK, boottime
-from ..errors import CommandNotExecutable, CommandNotFound, InternalError
+from ..durations import format_duration
+from ..errors import CommandNotExecutable, CommandNotFound, InternalError, MaxRunReached
 from ..notices import say, say_if_ready
 from ..quoting import quoted
 from . import tree
@@ -37,6 +38,8 @@ _RELEASE = 5.0
 _ACCOUNT = 0.5
 """Seconds for which the end of a run waits for its record."""
 _RELEASE_WHEN_LOST = 0.5
+_OVERRAN = 124 << 8
+"""As a wait status."""
 
 
 class Supervisor:
@@ -83,7 +86,8 @@ class Supervisor:
         end = Message(Kind.RELEASE, -1)
         try:
             holding.until_the_end(self._early)
-            end = Message(Kind.RELEASE, holding.status, int(holding.lost is not None), holding.lost or "")
+            status = _OVERRAN if holding.overran else holding.status  # though it may have ended with 0: no success
+            end = Message(Kind.RELEASE, status, int(holding.lost is not None), holding.lost or "")
             if holding.lost is None:
                 child.check_exec(self._plan.command)
         except (CommandNotFound, CommandNotExecutable) as error:
@@ -95,6 +99,9 @@ class Supervisor:
             say(text)
         if holding.lost is not None:
             raise LeaseLost(f"{quoted(self._plan.name)}: lease lost: {holding.lost}; {holding.what_was_stopped}")
+        if holding.overran and self._plan.max_run is not None:
+            limit = format_duration(self._plan.max_run)
+            raise MaxRunReached(f"{quoted(self._plan.name)}: --max-run {limit} reached; {holding.what_was_stopped}")
         return holding.status
 
     def _prepare(self) -> None:
@@ -154,7 +161,7 @@ class Supervisor:
         """Let the renewer give the lock back; why it could not, or None."""
         self._channel.send(end)
         trouble: str | None = "the renewer was dead" if self._channel.peer_is_gone else "no answer in time"
-        until = time.monotonic() + (_RELEASE_WHEN_LOST if end.second else _RELEASE)
+        until = time.monotonic() + (_RELEASE_WHEN_LOST if end.second else _RELEASE + self._plan.min_hold)
         while not self._channel.peer_is_gone and time.monotonic() < until:
             messages = self._channel.receive()
             for message in messages:
@@ -163,7 +170,9 @@ class Supervisor:
                     return message.text or None
             self._notes += [message.text for message in messages if message.kind is Kind.NOTE]
             if not self._channel.peer_is_gone:
-                self._signals.next(min(TICK, until - time.monotonic()))
+                info = self._signals.next(min(TICK, until - time.monotonic()))
+                if info and info.si_signo in FORWARDED:
+                    self._channel.send(end)  # a lock that is held though the command has ended is given back now
         self._end_renewer()
         self._give_account(end)
         return trouble

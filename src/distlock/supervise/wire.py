@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ..backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Revoked, Unavailable, Unmarked
-from ..errors import InternalError, NestedRun
+from ..errors import InternalError, NestedRun, Skipped
 
 _HEAD = struct.Struct("<HBqq")  # length of the text, kind, two numbers
 _LONGEST_TEXT = 3500  # a whole message stays under PIPE_BUF (4096), so that writing it is atomic
@@ -45,6 +45,7 @@ FAILURES: tuple[type[DistlockError], ...] = (
     LeaseLost,
     Revoked,
     Unmarked,
+    Skipped,
 )
 
 

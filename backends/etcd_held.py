@@ -1,0 +1,22 @@
+"""What a process remembers of a lock that it holds. Another one can find out most of it from the grant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .etcd_link import Watch
+    from .etcd_requests import Leaving
+
+
+class Held(NamedTuple):
+    lease: int
+    queue_lease: int
+    """Of the place in the queue that it had before; 0 if none. Nothing keeps it alive any more."""
+    seen: int
+    """The revision at which the key was there."""
+    since: float
+    """When it was granted, by our clock."""
+    leaving: Leaving | None
+    watch: Watch | None = None
+    """Of our own key."""

@@ -1,0 +1,86 @@
+"""What an operator does to a holder: takes its lease away."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from . import etcd_record as stored
+from . import etcd_requests as requests
+from .base import Refused
+from .etcd_errors import Full, LeaseNotFound
+from .etcd_leave import AFTER_YOU, revoke_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .etcd_driver import Message
+    from .etcd_link import Link
+
+
+class Target:
+    """One holder: of this token, or without one of this owner id."""
+
+    def __init__(self, link: Link, name: str, token: int | None, owner: str | None) -> None:
+        self._link = link
+        self._name = name
+        self._token = token
+        self._owner = owner
+
+    def revoke(self, by: str, at_once: bool, again: Callable[[], float]) -> bool:
+        """``again`` gives the time there is for another try, or raises. Raises Refused for a foreign holder, which
+        would not be told."""
+        found = self._find(again())
+        if found is None:
+            return False
+        # From here on it is this holder's end, whatever we meet: our own step whose answer was lost, or its release.
+        while found is not None and not self._try(found, by, at_once, again()):
+            found = self._find(again())
+        return True
+
+    def _find(self, until: float) -> Message | None:
+        """Its key, if it is the holder."""
+        for found in self._link.ask("Range", requests.first(self._name), until).kvs:
+            entry = stored.decode(found.key, found.value)
+            if entry is not None and not entry.holds:
+                return None
+            is_owner = entry is not None and entry.client.owner == self._owner
+            if is_owner if self._token is None else found.create_revision == self._token:
+                return found
+        return None
+
+    def _try(self, found: Message, by: str, at_once: bool, until: float) -> bool:
+        """False if the key has changed since it was found."""
+        entry = stored.decode(found.key, found.value)
+        if at_once or (entry is not None and entry.kept):
+            return self._remove(found, entry is not None, until)
+        if entry is None:
+            raise Refused(
+                f"the lock {self._name!r} is held by a program other than distlock, which would not be told: --now"
+                " frees it at once"
+            )
+        if entry.revoked_by == by:
+            return True
+        value = stored.encode(entry._replace(revoked_by=by))
+        asked = requests.replace(found.key, found.mod_revision, value, found.lease)
+        try:
+            return bool(self._link.ask("Txn", asked, until).succeeded)
+        except LeaseNotFound:
+            return False
+
+    def _remove(self, found: Message, ours: bool, until: float) -> bool:
+        """A lease of somebody else's may be about more than this key."""
+        try:
+            answer = self._link.ask("Txn", requests.remove(self._name, found), until)
+        except Full:
+            if not ours:
+                raise
+            self._link.revoke(found.lease, until)
+            return True
+        if not answer.succeeded:
+            return False
+        if requests.are_waiting(answer):
+            time.sleep(AFTER_YOU)
+        if ours:
+            revoke_all(self._link, (found.lease,), until)
+        return True

@@ -1,0 +1,22 @@
+-- Remembers a token as the greatest that a resource has seen, if it is. On disk when it is answered: one that is not
+-- greater writes too, and so waits for the one that was.
+--
+-- in     resource, index, token
+-- gives  one row: layout (nothing was done if this program does not know it), the greatest token there is now
+
+WITH layout AS MATERIALIZED (
+    SELECT max(version) AS version FROM public.distlock_layout
+),
+advanced AS (
+    INSERT INTO public.distlock_fence AS fence (resource, index, token)
+    SELECT {resource}, {index}, {token} FROM layout WHERE version = {layout}
+    ON CONFLICT (resource, index) DO UPDATE SET token = greatest(fence.token, excluded.token)
+    RETURNING token
+)
+SELECT
+    version,
+    (SELECT token FROM advanced),
+    set_config('synchronous_commit', CASE
+        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
+    END, true)
+FROM layout;

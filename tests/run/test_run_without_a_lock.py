@@ -1,0 +1,108 @@
+"""``--fail-open``: a backend that is not reached ends nothing, and one that answers counts as ever."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distlock.clock import boottime
+from processes import Lab, is_alive, wait_until
+from proxy import Proxy
+from servers import RedisServer, free_port
+
+pytestmark = pytest.mark.faults
+
+TTL = 3.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis").running() as one:
+        yield one
+
+
+@pytest.fixture
+def proxy(server: RedisServer) -> Iterator[Proxy]:
+    with Proxy(server.port) as one:
+        yield one
+
+
+@pytest.fixture
+def lab(tmp_path: Path, proxy: Proxy) -> Iterator[Lab]:
+    made = Lab(tmp_path, f"redis://127.0.0.1:{proxy.port}")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("quiet", [[], ["-q"]], ids=["", "-q"])
+def test_nobody_there_at_the_start(lab: Lab, quiet: list[str]) -> None:
+    """Without a lock, without a token, and it says so; the code is the command's."""
+    script = 'echo "${DISTLOCK_FENCING_TOKEN-none} ${DISTLOCK_LEASE-none}"; exit 5'
+    outer = {
+        "DISTLOCK_FENCING_TOKEN": "7",
+        "DISTLOCK_LEASE": "x",
+        "DISTLOCK_BACKEND": f"redis://127.0.0.1:{free_port()}",
+    }
+    done = lab.run("-n", *quiet, "--fail-open", "job", "--", "sh", "-c", script, environment=outer)
+    assert (done.returncode, done.stdout) == (5, b"none none\n")
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("distlock: 'job': COMMAND runs without a lock and without a token: ")
+
+
+def test_a_conflict_is_no_missing_answer(lab: Lab, server: RedisServer) -> None:
+    server.command("SET", "lock:job", "x", "PX", 60000)
+    assert lab.run("-n", "--fail-open", "job", "--", "true").returncode == 75
+    server.command("CONFIG", "SET", "requirepass", "secret")
+    assert lab.run("-n", "--fail-open", "other", "--", "true").returncode == 77
+
+
+@pytest.mark.parametrize("cut", ["silent", "refused"])
+def test_lost_on_the_way_it_goes_on_and_says_so(lab: Lab, proxy: Proxy, cut: str) -> None:
+    command, stamps = lab.stamper()
+    run = lab.start("--fail-open", "--ttl", str(TTL), "job", "--", *command)
+    stamps.writer()
+    if cut == "silent":
+        proxy.black_hole()
+    else:
+        proxy.refuse()
+    until = boottime() + 2 * TTL
+    while boottime() < until:
+        assert stamps.go_on()
+    run.terminate()
+    _, stderr = run.communicate(timeout=10)
+    assert run.returncode == -signal.SIGTERM
+    assert "COMMAND goes on without it" in stderr.decode()
+    assert "lease lost" not in stderr.decode()
+
+
+def test_a_lock_that_somebody_else_has_by_then_ends_the_command(lab: Lab, server: RedisServer, proxy: Proxy) -> None:
+    command, stamps = lab.stamper("deaf daemon")
+    run = lab.start("--fail-open", "--ttl", str(TTL), "job", "--", *command)
+    child = stamps.writer()
+    proxy.black_hole()
+    wait_until(lambda: server.command("EXISTS", "lock:job") == 0, TTL + 2)
+    server.command("SET", "lock:job", "x", "PX", 60000)
+    assert is_alive(child)
+    proxy.let_pass()
+    _, stderr = run.communicate(timeout=TTL + 5)
+    assert run.returncode == 76
+    assert "lease lost" in stderr.decode()
+    assert not is_alive(child)
+
+
+def test_a_lock_that_is_nobodys_by_then_ends_nothing(lab: Lab, server: RedisServer, proxy: Proxy) -> None:
+    command, stamps = lab.stamper()
+    run = lab.start("--fail-open", "--ttl", str(TTL), "job", "--", *command)
+    stamps.writer()
+    proxy.black_hole()
+    wait_until(lambda: server.command("EXISTS", "lock:job") == 0, TTL + 2)
+    proxy.let_pass()
+    until = boottime() + 2 * TTL
+    while boottime() < until:
+        assert stamps.go_on()
+    run.kill()
+    assert run.wait(5) < 0
+    wait_until(lambda: not stamps.go_on(), 5)
