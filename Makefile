@@ -1,4 +1,5 @@
 # make test     everything a change has to pass, except the fault suites
+# make lint, together, alone   the parts of it
 # make faults   servers and processes killed, frozen, cut off (PYTEST_ARGS goes to pytest, in both)
 #               JUNIT=FOLDER: a report of each run of pytest there
 # make bench    start-up, hand-off, memory        make dist   sdist and wheel in dist/
@@ -14,7 +15,7 @@ PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := test
-.PHONY: deps test faults bench dist clean
+.PHONY: deps test lint together alone faults bench dist clean
 
 # The virtual environment is made for one interpreter at one place from one pyproject.toml: made anew when another
 # interpreter or place would leave dead paths in it, installed into again when pyproject.toml says something else.
@@ -29,11 +30,18 @@ deps:
 		.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' && \
 		cp pyproject.toml .venv/installed; }
 
-test: deps
+test: lint together alone
+
+lint: deps
 	ruff check .
 	ruff format --check .
 	mypy
-	pytest -m 'not faults and not alone' -n $(AT_A_TIME) $(call report,test) $(PYTEST_ARGS)
+
+together: deps
+	pytest -m 'not faults and not alone' -n $(AT_A_TIME) $(call report,together) $(PYTEST_ARGS)
+
+# The tests that take all processors, or measure what others would disturb.
+alone: deps
 	pytest -m alone $(call report,alone) $(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: PYTEST_ARGS selects none of these
 
 faults: deps

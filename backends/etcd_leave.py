@@ -103,9 +103,9 @@ def _with_leases(link: Link, name: str, marks: tuple[Mark, ...], until: float) -
 
 
 def _spare(answer: Message, made: set[int]) -> set[int]:
-    """A step whose answer was lost and that was asked again has not succeeded the second time: what it looked at then
-    tells what it had done the first time."""
-    return requests.leases_before(answer) if answer.succeeded else made - requests.leases_in_use(answer)
+    """Leases that nothing is under after a step. If its answer was lost and it was asked again, the first time has done
+    it: then a mark has replaced itself, or the second time fails and what it looked at tells."""
+    return requests.leases_before(answer) - made if answer.succeeded else made - requests.leases_in_use(answer)
 
 
 def _sweep(link: Link, name: str, until: float) -> None:

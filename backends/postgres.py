@@ -131,7 +131,7 @@ class PostgresBackend(Store):
         return self.judged(grant, row)
 
     @staticmethod
-    def renewal(grant: Grant, gate: str, session: str) -> bytes:
+    def renewal(grant: Grant, gate: str, session: str, elsewhere: str = "false") -> bytes:
         return sql.statement(
             "renew",
             name=sql.name_bytes(grant.name),
@@ -139,6 +139,7 @@ class PostgresBackend(Store):
             ttl=sql.number(grant.ttl),
             gate=gate,
             session=session,
+            elsewhere=elsewhere,
         )
 
     def judged(self, grant: Grant, row: Row) -> Grant:

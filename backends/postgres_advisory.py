@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .postgres_link import Row
     from .postgres_url import Server
 
+_MAY_BE_ITS = "(a.backend_start IS NULL OR a.backend_start < expires_at - ttl * interval '1 second')"
+"""Of a session ``a`` that has the pid on record: somebody else's began after the lease. When it began, another role may
+not see."""
 _SOON = 0.02
 """Seconds in which a session that is shown out is gone."""
 _LOOKS = 25
@@ -130,8 +133,8 @@ class AdvisoryBackend(PostgresBackend):
     # -- the lease ---------------------------------------------------------------------------------------------------
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
-        """In the session that has the lock. Another backend, which never had it, can take a lease up that is not over,
-        as long as its advisory lock is free."""
+        """In the session that has the lock. Another backend can renew as long as that session has it, and takes a lease
+        up whose advisory lock is free."""
         until = self.clock() + timeout
         self._look_at_session()
         try:
@@ -151,11 +154,16 @@ class AdvisoryBackend(PostgresBackend):
     def _taken_up(self, grant: Grant, until: float) -> Row:
         self.link.connect(until)
         self._look_at_session()
-        gate = _taken(f"pg_backend_pid() = {self.link.pid}", str(advisory_key(grant.name)))
-        (row,) = self.link.ask_here(self.renewal(grant, gate, "pg_backend_pid()"), until)
+        key = str(advisory_key(grant.name))
+        gate = _taken(f"pg_backend_pid() = {self.link.pid}", key)
+        elsewhere = f"""EXISTS (
+            SELECT FROM pg_stat_get_activity(backend) AS a
+            WHERE backend IS NOT NULL AND {_MAY_BE_ITS} AND {_is_locked(key, "l.pid = a.pid")}
+        )"""
+        (row,) = self.link.ask_here(self.renewal(grant, gate, "pg_backend_pid()", elsewhere), until)
         if int(row[1] or 0) != self.link.pid:
             raise self._pooled()
-        if row[0] == "renewed":
+        if row[0] == "renewed" and row[4] == row[1]:
             self._locked[grant.name] = grant.owner
         return row
 
@@ -193,7 +201,7 @@ class AdvisoryBackend(PostgresBackend):
             FROM pg_stat_get_activity(backend) AS a
                 JOIN pg_roles AS its ON its.oid = a.usesysid
                 JOIN pg_roles AS me ON me.rolname = current_user
-            WHERE backend IS NOT NULL AND (a.backend_start IS NULL OR a.backend_start < renewed_at)
+            WHERE backend IS NOT NULL AND {_MAY_BE_ITS}
                 AND {_is_locked(key, "l.pid = a.pid")}
         )"""
         end = f"""CASE session

@@ -29,8 +29,9 @@ seen AS MATERIALIZED (
         channel,
         backend,
         {at_once} OR coalesce(kept, false) AS at_once,
-        coalesce(owner IS NOT NULL AND expires_at > now AND {meant}, false) AS meant,
-        expires_at - ttl * interval '1 second' AS renewed_at
+        ttl,
+        expires_at,
+        coalesce(owner IS NOT NULL AND expires_at > now AND {meant}, false) AS meant
     FROM instant
         CROSS JOIN (SELECT max(version) AS version FROM public.distlock_layout) AS layout
         LEFT JOIN record ON true

@@ -174,7 +174,7 @@ class ZooKeeperBackend(Backend):
         for node, entry, stat in self._reader.entries(folder, until):
             if entry and entry.client.owner == grant.owner and entry.beat is None and stat.czxid == grant.token:
                 session = Session(self._servers, self.clock, Identity(stat.ephemeralOwner, entry.session))
-                place = Place.taken_over(session, folder, node, stat, entry, login=self._login)
+                place = Place.taken_over(session, folder, node, stat, entry, login=self._login, through=self._reader)
                 self._held[key] = place
                 return place
         return None

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from .base import Mark
     from .zookeeper_session import Session
+    from .zookeeper_states import Reader
 
 _FOLDER = "marks"
 _LOOKED_AT = 100
@@ -66,19 +67,21 @@ def _encode(mark: Mark) -> bytes:
 class Writer:
     """Writes marks for the holder whose node is ``node`` in ``folder``."""
 
-    def __init__(self, session: Session, folder: str, node: str, acl: Any) -> None:
-        self._session = session
+    def __init__(self, asked: Session | Reader, folder: str, node: str, acl: Any) -> None:
+        self._asked = asked
         self._within = f"{folder}/{_FOLDER}"
         self._own = f"{folder}/{node}"
         self._acl = acl
 
-    def write(self, marks: tuple[Mark, ...], until: float, *, leave: bool, connect: Callable[[float], None]) -> bool:
+    def write(
+        self, marks: tuple[Mark, ...], until: float, *, leave: bool, connect: Callable[[float], None] | None
+    ) -> bool:
         """In one step, and with ``leave`` our node is gone. Whether the connection had been dropped and was made anew.
         Raises Expired if our node was gone before: nothing is written; Unavailable, Refused."""
         try:
             self._write(marks, until, leave=leave)
         except Unavailable as error:
-            if error.permanent:
+            if error.permanent or connect is None:
                 raise
             connect(until)
             self._write(marks, until, leave=leave)  # a node that has ended does not end twice
@@ -89,16 +92,16 @@ class Writer:
         first = Delete(self._own, -1) if leave else CheckVersion(self._own, -1)
         by_node = {encoded(mark.slot): mark for mark in marks}
         for _ in range(_TRIES):
-            children = self._session.ask(until, GetChildren2(self._within, None))[0]
+            children = self._asked.ask(until, GetChildren2(self._within, None))[0]
             present = set() if isinstance(children, Exception) else set(children[0])
             steps = [first]
-            if isinstance(children, Exception):
+            if marks and isinstance(children, Exception):
                 steps.append(Create(self._within, b"", self._acl, 0))
             for node, mark in by_node.items():
                 path, data = f"{self._within}/{node}", _encode(mark)
                 steps.append(SetData(path, data, -1) if node in present else Create(path, data, self._acl, 0))
-            steps.extend(self._forgotten(sorted(present - by_node.keys()), until))
-            answer = self._session.ask(until, Transaction(steps))[0]
+            steps.extend(self._forgotten(sorted(present - by_node.keys()) if marks else [], until))
+            answer = self._asked.ask(until, Transaction(steps))[0]
             if not isinstance(answer, NotDone):
                 return
             if answer.step == 0:
@@ -111,7 +114,7 @@ class Writer:
         if not nodes:
             return
         paths = [f"{self._within}/{node}" for node in random.sample(nodes, min(len(nodes), _LOOKED_AT))]
-        own, *found = self._session.ask(until, Exists(self._own, None), *(GetData(path, None) for path in paths))
+        own, *found = self._asked.ask(until, Exists(self._own, None), *(GetData(path, None) for path in paths))
         if isinstance(own, its.NoNodeError):
             raise Expired
         for path, answer in zip(paths, found, strict=True):

@@ -41,6 +41,7 @@ from .zookeeper_session import NOBODY
 if TYPE_CHECKING:
     from .base import Mark
     from .zookeeper_session import Session
+    from .zookeeper_states import Reader
 
 BEAT = 1.2
 _MISSED = 3.2
@@ -66,6 +67,7 @@ class Place:
         self._acl = acl_of(login=login)
         self._version = 0  # of our node, as far as we know
         self._revoked_by: str | None = None
+        self._through: Reader | None = None
         self._mark = ""
         self._ahead: list[str] | None = None  # those before us; None: to be asked for
         self._watched = False  # whether the last of them is
@@ -74,11 +76,14 @@ class Place:
         self._served_since = 0.0  # the same: without a gap that others could not have beaten in
 
     @classmethod
-    def taken_over(cls, session: Session, folder: str, node: str, stat: Any, entry: Entry, *, login: bool) -> Place:
-        """That of another process."""
+    def taken_over(
+        cls, session: Session, folder: str, node: str, stat: Any, entry: Entry, *, login: bool, through: Reader
+    ) -> Place:
+        """That of another process. What need not be asked within the session goes ``through`` another one: if the
+        process lives, it takes the session back at once, and two that do so would keep each other from getting on."""
         place = cls(session, folder, entry.client, entry.ttl, login=login)
         place.node, place.token, place._version = node, stat.czxid, stat.version
-        place._revoked_by = entry.revoked_by
+        place._revoked_by, place._through = entry.revoked_by, through
         return place
 
     @property
@@ -232,21 +237,19 @@ class Place:
 
     def renew(self, until: float) -> None:
         """The lease counts from ``session.opened_at`` then. Raises Revoked; from then on nothing prolongs it."""
-        if self._revoked_by is None:
-            self._open(until)
-            self._hold(until)
-        else:
+        if self._revoked_by is not None:
             self.session.drain()
             self.session.forget_events()
             raise self._revoked()
+        self._open(until)
+        self._hold(until)
 
     def _hold(self, until: float) -> None:
         """Write that we hold the lock: a quorum has seen it, so the leader that started our count was the leader. By
         the version, or it would be written over that somebody has taken the lease away."""
         for _ in range(_TRIES):
-            written, read = self.session.ask(
-                until, SetData(self._path, self._data(), self._version), GetData(self._path, True)
-            )
+            write = SetData(self._path, self._data(), self._version)
+            written, read = self.session.ask(until, write, GetData(self._path, True))
             if isinstance(read, Exception):
                 raise Expired
             stored, stat = read
@@ -272,20 +275,24 @@ class Place:
         """End the node, at once with marks, and then the session. Without marks the session's end is the node's, in one
         step. Raises Expired when both were gone: nothing is written; Unmarked when marks could not be."""
         problem: Refused | Unavailable | None = None
-        if marks:
+        if marks or self._through:
             try:
                 self._write(marks, until, leave=True)
             except (Refused, Unavailable) as error:
                 if isinstance(error, Unavailable) and not error.permanent:
                     raise
                 problem = error
-        self.session.close(until)
+        try:
+            self.session.close(until)
+        except Unavailable:
+            if problem or not self._through:
+                raise  # else the node is gone
         if problem and any(mark.slot != SUCCESS for mark in marks):
             raise Unmarked(str(problem)) from problem
 
     def _write(self, marks: tuple[Mark, ...], until: float, *, leave: bool) -> bool:
-        writer = Writer(self.session, self._folder, self.node, self._acl)
-        return writer.write(marks, until, leave=leave, connect=self._open)
+        writer = Writer(self._through or self.session, self._folder, self.node, self._acl)
+        return writer.write(marks, until, leave=leave, connect=None if self._through else self._open)
 
     def _record(self, until: float, *more: Any) -> None:
         """The last token, which outlives the lease; only while the lease lives. Nobody waits for it."""

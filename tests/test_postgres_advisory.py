@@ -198,6 +198,26 @@ def test_released_by_another_connection(server: PostgresServer, url: str) -> Non
     wait_until(lambda: left_behind(server)["advisory"] == [])
 
 
+def test_a_lease_is_renewed_from_elsewhere_while_its_session_has_the_lock(server: PostgresServer, url: str) -> None:
+    """The session on record stays the holder's; when it has ended, whoever renews takes the lock up, or has lost it."""
+    with opened(url) as backend, opened(url) as other, opened(url) as third, server.connect() as psql:
+        grant = take(backend, "job")
+        key, record = advisory_key("job"), "SELECT backend FROM distlock_lock"
+        before = boottime()
+        assert other.renew(grant, 5.0).valid_from >= before
+        assert server.sql(record) == [backend.link.pid]
+        backend.close()
+        wait_until(lambda: _one(psql, "pg_try_advisory_lock", key))
+        with pytest.raises(LeaseLost, match="went to somebody else"):
+            other.renew(grant, 5.0)  # a foreign client has it
+        assert _one(psql, "pg_advisory_unlock", key)
+        third.renew(grant, 5.0)
+        assert server.sql(record) == [third.link.pid]
+        assert not _one(psql, "pg_try_advisory_lock", key)
+        third.release(grant, 5.0)
+        assert _one(psql, "pg_try_advisory_lock", key)
+
+
 def test_leases_of_both_engines_exclude_each_other(server: PostgresServer, url: str) -> None:
     with opened(url) as backend, opened(server.url) as plain:
         grant = take(plain, "job")

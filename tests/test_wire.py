@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from distlock.backends import base
 from distlock.backends.base import DistlockError
 from distlock.errors import InternalError, NestedRun
-from distlock.supervise.wire import FAILURES, Channel, Decoder, Kind, Message, SharedDeadline, channels, encode
+from distlock.supervise.wire import FAILURES, Channel, Decoder, Kind, Message, SharedDeadline, channels, encode, failure
 
 kinds = st.sampled_from(Kind)
 numbers = st.integers(-(2**63), 2**63 - 1)
@@ -90,6 +90,19 @@ def test_every_error_of_an_engine_can_be_told_and_the_unknown_ones_are_ours() ->
     assert {NestedRun, *errors} - {DistlockError} <= set(FAILURES)
     assert len(set(FAILURES)) == len(FAILURES)
     assert FAILURES[0] is InternalError
+
+
+def test_an_error_is_told_as_the_nearest_kind_that_both_ends_know() -> None:
+    """An engine's own kind of Unavailable is no internal error."""
+
+    class Own(base.Unavailable):
+        pass
+
+    class Unknown(DistlockError):
+        pass
+
+    for error, kind in ((Own("x"), base.Unavailable), (base.Revoked("x"), base.Revoked), (Unknown("x"), InternalError)):
+        assert FAILURES[failure(error).first] is kind
 
 
 # -- channels ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import select
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from urllib.parse import quote
 
 import pytest
@@ -140,6 +141,23 @@ def test_a_mark_of_one_process_over_the_session_of_another(backend: Backend, oth
     assert try_once(backend, name)
 
 
+@pytest.mark.parametrize("given", [(), (Mark("x", 0.0, DAY),)])
+def test_released_by_another_process_while_the_holder_renews(
+    backend: Backend, other: Backend, name: str, given: tuple[Mark, ...]
+) -> None:
+    """Each of the two takes the session from the other."""
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(5):
+            grant = take(backend, name)
+            renewing = pool.submit(renew_for_long, backend, grant)
+            other.release(grant, 5.0, given)
+            with pytest.raises(LeaseLost):
+                renewing.result()
+            later = try_once(other, name)
+            assert later
+            other.release(later, 5.0)
+
+
 # --- a lease that is taken away ---------------------------------------------------------------------------------------
 
 
@@ -195,7 +213,8 @@ def test_renewals_at_the_same_time_do_not_undo_it(backend: Backend, other: Backe
 def renew_for_long(backend: Backend, grant: Grant) -> None:
     until = boottime() + 5
     while boottime() < until:
-        backend.renew(grant, 5.0)
+        with suppress(Unavailable):  # somebody else has taken the session up: it is tried again
+            backend.renew(grant, 5.0)
 
 
 def test_a_renewal_whose_answer_was_lost_is_no_revocation(backend: Backend, zk: KazooClient, name: str) -> None:

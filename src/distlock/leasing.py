@@ -91,14 +91,16 @@ def give_back(
     patience: float = _RELEASE,
     marks: Callable[[], tuple[Mark, ...]] = tuple,
     keep_for: float = 0.0,
+    told_lost: bool = False,
 ) -> str:
     """Why the lock could not be released, or "". Nothing is sent for a lease that is lost, but for one that an operator
     has taken away: nobody else gets that before. ``before`` is called when no renewal can follow any more, after
     ``patience`` seconds for one that is under way, and the lease is still there: nobody who asks about it must find one
-    that is no more. Raises Unmarked: it was released without its ``marks``."""
+    that is no more. ``told_lost``: the supervisor has seen the lease end, which the renewal may not have done yet.
+    Raises Unmarked: it was released without its ``marks``."""
     quiet = renewal.stop(patience)
     before()
-    if renewal.lost and not renewal.revoked:
+    if (renewal.lost or (told_lost and renewal.over)) and not renewal.revoked:
         return ""
     try:
         if not quiet:

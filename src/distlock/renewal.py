@@ -115,6 +115,11 @@ class Renewal:
     def grant(self) -> Grant:
         return self._schedule.grant
 
+    @property
+    def over(self) -> bool:
+        """By the clock; what came of it may yet be to be told."""
+        return self._clock() >= self._schedule.hard
+
     def _lose(self, reason: str) -> None:
         if not self.lost:
             self.lost = True

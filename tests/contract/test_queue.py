@@ -7,7 +7,7 @@ import signal
 import threading
 from contextlib import ExitStack, suppress
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
@@ -280,6 +280,8 @@ def test_any_sequence_of_steps_does_as_the_model(backend: Backend) -> None:
             max_examples=15,
             stateful_step_count=25,
             deadline=None,
+            phases=(Phase.generate,),
+            database=None,
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )

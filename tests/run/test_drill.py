@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -35,13 +33,10 @@ def drill(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def left_behind() -> set[str]:
-    return {path.name for path in Path(tempfile.gettempdir()).glob("distlock-drill-*")}
-
-
 @pytest.mark.faults
 def test_a_frozen_holder_does_no_harm(each_lab: Lab) -> None:
-    lab, before = each_lab, left_behind()
+    lab = each_lab
+    lab.environment["TMPDIR"] = str(lab.folder)
     done = drill(lab, "--ttl", "3", "--json")
     assert done.stderr == ""
     found = json.loads(done.stdout)
@@ -68,7 +63,7 @@ def test_a_frozen_holder_does_no_harm(each_lab: Lab) -> None:
     places = [whats.index(word) for word in order]
     assert places == sorted(places)
     assert not [state for state in drilled if state.waiters]
-    assert left_behind() <= before
+    assert not list(lab.folder.glob("distlock-drill-*"))
 
 
 @pytest.mark.faults

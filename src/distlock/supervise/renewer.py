@@ -222,6 +222,7 @@ class Renewer:
                 patience=patience,
                 marks=lambda: terms.marks(self._plan, self.account.ran_for),
                 keep_for=keep_for,
+                told_lost=is_lost,
             )
         except Unmarked as error:
             self._note(0, f"the lock was released, but a later run will not know that this one is done: {error}")

@@ -63,7 +63,7 @@ def encode(message: Message) -> bytes:
 
 def failure(error: DistlockError) -> Message:
     """The message that makes the other end raise it."""
-    place = next((i for i, kind in enumerate(FAILURES) if type(error) is kind), 0)
+    place = next((FAILURES.index(kind) for kind in type(error).__mro__ if kind in FAILURES), 0)
     return Message(Kind.FAILED, place, text=str(error))
 
 
