@@ -6,6 +6,7 @@ server's clock decides. On a direct connection waiters are woken by NOTIFY; behi
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -52,6 +53,7 @@ class PostgresBackend(Store):
 
     def __init__(self, server: Server, clock: Callable[[], float]) -> None:
         super().__init__(server, clock)
+        self._rung = -1  # an alarm that has gone off
         self._server_ahead: float | None = None  # µs of the server's wall clock at zero of ours, at most
 
     @classmethod
@@ -157,6 +159,11 @@ class PostgresBackend(Store):
         """The connection itself. Whoever got the lock at once has not listened yet."""
         if self.is_direct:
             self.link.listen_too(sql.channel("wake", grant.owner), self.clock() + min(grant.ttl / 20, _LISTEN))
+            if self.link.descriptor is None:  # dropped just now: what the alarm was for
+                if self._rung < 0:
+                    self._rung = os.eventfd(1, os.EFD_CLOEXEC)
+                self.is_direct = False
+                return self._rung
         return self.link.descriptor
 
     def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
@@ -242,3 +249,9 @@ class PostgresBackend(Store):
     def places(self, name: str) -> tuple[str, ...]:
         row = f"name = '\\x{name.encode().hex()}'"
         return (f"public.distlock_lock: {row}", f"public.distlock_waiter: {row}")
+
+    def close(self) -> None:
+        super().close()
+        if self._rung >= 0:
+            os.close(self._rung)
+            self._rung = -1
