@@ -191,4 +191,4 @@ def marked(where: bytes, value: bytes) -> Marked | None:
     if layout != LAYOUT or not (until.isdigit() and start.isdigit()):
         raise UnknownLayout(where, value)
     now, at = time.time(), int(start) / 1e6
-    return Marked(at, max(0.0, now - at)) if now < int(until) / 1e6 else None
+    return Marked(at, now - at) if now < int(until) / 1e6 else None

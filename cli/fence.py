@@ -26,6 +26,7 @@ from distlock.supervise.command import Command, execute, find_command
 from distlock.supervise.signals import Signals
 
 from .opening import TIMEOUT, opened
+from .settings import configuration
 
 _COUNTING = 0.5
 
@@ -43,7 +44,7 @@ def fence(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="FILE|URL", help="The register; a backend's for a resource that hosts share."),
+        typer.Option("--store", metavar="FILE|URL|NAME", help="The register; a backend's if hosts share it."),
     ] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Forget the tokens seen: after a move to another backend.")
@@ -59,7 +60,7 @@ def fence(
     if reset:
         _check_reset(name, token, command, yes)
     number = 0 if reset else token_of(os.environ) if token is None else _token(token)
-    if store is not None and _is_url(store):
+    if store is not None and _is_backend(store):
         if command:
             raise UsageError(
                 f"COMMAND needs a FILE as the register: nothing can be run under the lock of {masked(store)}"
@@ -132,8 +133,12 @@ def _index() -> int:
     return int(index)
 
 
-def _is_url(store: str) -> bool:
-    return "://" in store or (store.partition(":")[0] in SCHEMES and ":" in store)
+def _is_backend(store: str) -> bool:
+    """A URL, or the name of a backend in the configuration, which can hold the password that a URL here would show to
+    everybody. A FILE of such a name is ./NAME."""
+    if "://" in store or (store.partition(":")[0] in SCHEMES and ":" in store):
+        return True
+    return "/" not in store and store in configuration(None).profiles
 
 
 def _shared(url: str, resource: str, index: int, token: int | None) -> None:

@@ -43,5 +43,5 @@ def inspect(
         else:
             print_lock(state, places)
     if within is not None:
-        return 0 if state.last_success and state.last_success.age <= within else 1
+        return 0 if state.last_success and abs(state.last_success.age) <= within else 1  # one far ahead is no news
     return 1 if quiet and not state.held else 0

@@ -141,7 +141,7 @@ def _answer(arguments: list[str], launch: Launch | None) -> int:
     from distlock.backends.base import DistlockError
     from distlock.notices import say
 
-    from .exits import INTERNAL, code_of
+    from .exits import INTERNAL, USAGE, code_of
 
     try:
         app = build_app(arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS)
@@ -149,12 +149,16 @@ def _answer(arguments: list[str], launch: Launch | None) -> int:
     except typer.TyperException as error:
         say(f"{error.format_message().rstrip('.')}; see distlock --help")
         return error.exit_code
+    except typer.Abort:
+        say("nothing was done: no answer")
+        return USAGE
     except DistlockError as error:
         say(str(error))
         return code_of(error)
     except BrokenPipeError:
         return 0  # whoever read the answer has seen enough
     except Exception as error:  # noqa: BLE001 - users get one line and a code, never a traceback
-        say(f"internal error: {type(error).__name__}: {error}; -vv shows where")
+        where = "; -vv shows where" if arguments[:1] == ["run"] else ""
+        say(f"internal error: {type(error).__name__}: {error}{where}")
         return INTERNAL
     return result if isinstance(result, int) else 0

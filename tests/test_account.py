@@ -10,6 +10,7 @@ import pytest
 
 from distlock.account import Account, Inherited, Keeping
 from distlock.backends.base import Busy, ConfigurationError, Grant, LockState, Refused, Unavailable
+from distlock.errors import Skipped
 from distlock.journal import Journal, Limits
 from distlock.log_target import LogTarget
 from fakes import FakeClock, a_client, a_grant
@@ -134,6 +135,7 @@ def test_other_ends(told: Told, status: int | None, outcome: str, code: int | No
         (Unavailable("held"), "unavailable"),
         (Refused("held"), "refused"),
         (ConfigurationError("held"), "misconfigured"),
+        (Skipped("held"), "skipped"),
         (None, "cancelled"),
         (RuntimeError("a secret, perhaps"), "error"),
     ],

@@ -115,3 +115,27 @@ def test_anything_can_be_shown(url: str) -> None:
 )
 def test_what_has_a_secret(url: str, secret: bool) -> None:
     assert has_secret(url) is secret
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        "redis://job:s3cret",
+        "redis://job:s3cret/0",
+        "redis://h1:6379,job:s3cret",
+        "postgresql:host=h password=s3cret",
+        "etcd:job:s3cret@h",
+    ],
+)
+def test_of_a_url_with_a_slip_nothing_is_shown_that_may_be_its_password(slip: str) -> None:
+    assert "s3cret" not in masked(slip)
+    assert has_secret(slip)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    ["redis://h", "redis://h:6379/0", "etcd://h1:2379,h2:2379", "redis://[::1]:6379", "local:", "local:///a:b/c"],
+)
+def test_a_url_without_a_secret_is_shown_whole(plain: str) -> None:
+    assert masked(plain) == plain
+    assert not has_secret(plain)

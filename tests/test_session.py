@@ -464,3 +464,22 @@ def test_one_that_cannot_say_is_asked_again_and_one_that_said_it_is_not(world: W
     world.acquire(None, qualify=qualify)
     assert len(asked) == 3
     assert len(world.backend.tickets) == 2
+
+
+@pytest.mark.parametrize("impatient", [True, False])
+def test_a_backend_that_goes_away_while_we_wait_is_given_up_by_the_impatient_alone(
+    world: World, impatient: bool
+) -> None:
+    world.backend.hold(a_client("another"))
+    world.at(100.0, lambda: world.backend.fail(DOWN))
+    world.at(5000.0, lambda: world.backend.fail(None))
+    world.at(5000.0, world.backend.free)
+    request, waiting = Request("nightly", 30.0, a_client("me")), Waiting(None, 0.0, (), impatient)
+    acquisition = Acquisition(world.backend, request, waiting, world.cancel, world.clock, pause=world.clock.pause)
+    if impatient:
+        with pytest.raises(Unavailable):
+            acquisition.run()
+        assert world.passed < 200
+    else:
+        assert acquisition.run()
+        assert world.passed >= 5000

@@ -44,6 +44,7 @@ def test_the_interval(slot: str) -> None:
     check(Window(), Remembering(**{slot: 1.0}), GRANT)
     assert "23h59m ago, less than 1d" in skipped(window, Remembering(**{slot: DAY - 1}))
     assert "just now" in skipped(window, Remembering(**{slot: -30.0})), "another host's clock is ahead of ours"
+    check(window, Remembering(**{slot: -3650 * DAY}), GRANT)  # and this one was wrong: no job is stopped for ten years
 
 
 def test_the_key() -> None:

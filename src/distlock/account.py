@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Unavailable
 from .deadline import hard_deadline
+from .errors import Skipped
 from .measures import Renewals, Run
 from .state import state_directory
 
@@ -182,6 +183,7 @@ class Account:
             return
         kinds = (
             (Busy, "busy"),
+            (Skipped, "skipped"),
             (Unavailable, "unavailable"),
             (Refused, "refused"),
             (ConfigurationError, "misconfigured"),

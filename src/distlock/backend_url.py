@@ -30,13 +30,22 @@ def masked(url: str) -> str:
     nothing but the scheme is shown."""
     scheme, _, rest = url.partition(":")
     if not rest.startswith("//"):
-        return f"{scheme}:***" if "@" in rest or "?" in rest else url
+        return url if not rest or (scheme == "local" and "@" not in rest and "?" not in rest) else f"{scheme}:***"
     before, question, query = rest[2:].partition("?")
-    if "@" in query:
-        return f"{scheme}://***"
+    if "@" in query or ("@" not in before and not _all_ports(before.partition("/")[0])):
+        return f"{scheme}://***"  # USER:PASSWORD, perhaps, whose @HOST was forgotten
     user, at, place = before.rpartition("@")
     name, colon, _ = user.partition(":")
     return f"{scheme}://{name}" + (":***" if colon else "") + at + place + ("?***" if question else "")
+
+
+def _all_ports(hosts: str) -> bool:
+    """Whether what stands behind colons are ports."""
+    return all(
+        not port or port.isdigit()
+        for host in hosts.split(",")
+        for _, _, port in [host.rpartition("]")[2].partition(":")]
+    )
 
 
 def has_secret(url: str) -> bool:

@@ -25,6 +25,7 @@ from .supervise import tree
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+LONGEST_NAME = 100
 SOON = 0.2
 """Seconds after the thaw within which the late job has to be dead."""
 _PATIENCE = 30.0
@@ -158,15 +159,19 @@ def _is_job(pid: int) -> bool:
         return False
 
 
-def drill(options: Sequence[str], ttl: float, environment: Mapping[str, str]) -> Outcome:
-    """Takes about the TTL and a few seconds. ``options`` say which backend to ``distlock run``.
+def drill(ttl: float, environment: Mapping[str, str]) -> Outcome:
+    """Takes about the TTL and a few seconds. ``environment`` says which backend to ``distlock run``.
 
     Raises InternalError when a holder does not come to hold.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distlock-drill-")))
-        lock = f"distlock drill {os.urandom(6).hex()}"
-        options = [*options, "--ttl", f"{ttl:g}", "--wait", f"{ttl + _PATIENCE:g}"]
+        # One name a host and user: each lock leaves a record in the backend.
+        lock = f"distlock drill {os.uname().nodename} {os.geteuid()}"[:LONGEST_NAME]
+        quiet = folder / "config.toml"
+        quiet.write_text("[journal]\nenabled = false\n")  # a drill is no run that anybody wants to hear of
+        options = ["--config", str(quiet)]
+        options += ["--ttl", f"{ttl:g}", "--wait", f"{ttl + _PATIENCE:g}"]
         first = _Run("first", options, lock, folder, environment, ttl + _PATIENCE)
         stack.callback(first.finish)
         begun = first.first_write()

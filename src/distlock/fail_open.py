@@ -38,7 +38,6 @@ class OpenRenewal(Renewal):
     ) -> None:
         super().__init__(backend, schedule, clock, told)
         self._on_open = on_open
-        self.is_open = False
         self._look_at = 0.0
 
     def step(self) -> float | None:

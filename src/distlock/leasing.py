@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .backends.base import (
+    SUCCESS,
     Backend,
     Client,
     DistlockError,
@@ -47,6 +48,7 @@ class Wanted(NamedTuple):
     explain: bool
     """Whether a conflict will be shown to anybody: describing the holder costs a request."""
     outer_owners: tuple[str, ...]
+    impatient: bool = False
 
 
 def acquire(
@@ -73,7 +75,7 @@ def acquire(
     return Acquisition(
         backend,
         Request(wanted.name, wanted.ttl, client),
-        Waiting(wanted.wait, wanted.jitter, wanted.outer_owners),
+        Waiting(wanted.wait, wanted.jitter, wanted.outer_owners, wanted.impatient),
         cancel,
         boottime,
         on_asking=on_asking,
@@ -105,7 +107,12 @@ def give_back(
     try:
         if not quiet:
             raise Unavailable("a renewal is still unanswered")
-        backend.release(renewal.grant, _RELEASE, marks(), 0.0 if renewal.lost else keep_for)
+        written = marks()
+        backend.release(renewal.grant, _RELEASE, written, 0.0 if renewal.lost else keep_for)
+        for mark in written:
+            # Not written either if the lock was no longer ours: somebody removed it just before.
+            if mark.slot != SUCCESS and backend.marked(renewal.grant.name, mark.slot, _REQUEST) is None:
+                raise Unmarked("the lock was not ours any more")
     except Unmarked:
         raise
     except DistlockError as error:

@@ -66,8 +66,8 @@ class Run(NamedTuple):
     label: str | None
     ttl: float
     outcome: str
-    """granted runs: succeeded, failed, lost, killed. Others: busy, cancelled, unavailable, refused, misconfigured,
-    error."""
+    """granted runs: succeeded, failed, lost, killed. Others: busy, skipped, cancelled, unavailable, refused,
+    misconfigured, error."""
     asked_at: float
     waited: float
     granted_at: float | None = None

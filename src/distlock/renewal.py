@@ -82,6 +82,8 @@ class Renewal:
         self._deaf_until = 0.0
         self._requests = threading.Lock()  # held while one may be under way
         self._last_trouble = "no renewal was answered"
+        self.is_open = False
+        """Whether the child goes on though the lease is over (fail_open.py)."""
         self.unreachable = False
         """Whether the last attempt had no answer, rather than a bad one."""
         self.lost = False

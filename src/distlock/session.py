@@ -27,6 +27,8 @@ class Waiting(NamedTuple):
     jitter: float
     outer_owners: Sequence[str]
     """Owner ids of the runs around this one."""
+    impatient: bool = False
+    """A backend that goes away while we wait is given up as early as one that was never there."""
 
 
 def pause(seconds: float, cancel: int) -> None:
@@ -65,6 +67,7 @@ class Acquisition:
         self._on_waiting = on_waiting
         self._pause = pause
         self._answered = False
+        self._silent_since = 0.0
         self._looked = not waiting.outer_owners and on_waiting is None
 
     def run(self) -> Grant:
@@ -76,12 +79,14 @@ class Acquisition:
         start = self._clock()
         wait = float("inf") if self._waiting.wait is None else self._waiting.wait
         step = 0.1
+        self._silent_since = start
         while True:
             try:
                 return self._queue(start + wait)
             except Unavailable as error:
-                limit = wait if self._answered else min(wait, FIRST_CONTACT)
-                left = start + limit - self._clock()
+                left = start + wait - self._clock()
+                if not self._answered or self._waiting.impatient:
+                    left = min(left, self._silent_since + FIRST_CONTACT - self._clock())
                 if error.permanent or left <= 0:
                     raise
             self._pause(min(left, step * random.uniform(0.5, 1)), self._cancel)
@@ -94,6 +99,7 @@ class Acquisition:
         with self._backend.enqueue(self._request) as ticket:
             grant = ticket.poll()
             self._answered = True
+            self._silent_since = self._clock()
             return grant or self._wait(ticket, until)
 
     def _wait(self, ticket: Ticket, until: float) -> Grant:
@@ -107,6 +113,7 @@ class Acquisition:
             self._pause(0, self._cancel)
             if grant := ticket.poll():
                 return grant
+            self._silent_since = self._clock()
 
     def _look_at_holder(self) -> None:
         """Once, after the first try was in vain. A backend that does not tell does not end the wait."""

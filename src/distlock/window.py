@@ -23,7 +23,6 @@ LONGEST_KEY = 190
 """Bytes of UTF-8."""
 LONGEST_INTERVAL = 366 * 86400.0
 """Seconds: the last success is remembered for a little longer."""
-_REQUEST = 3.0
 
 
 class Window(NamedTuple):
@@ -39,14 +38,20 @@ class Window(NamedTuple):
     """The window closes when a run starts, whatever becomes of it."""
 
 
+def request_timeout(grant: Grant) -> float:
+    """Seconds for one of several questions that are asked before the first renewal."""
+    return min(3.0, grant.ttl / 6)
+
+
 def check(window: Window, backend: Backend, grant: Grant) -> None:
     """Right after the grant. Raises Skipped; Unavailable, Refused."""
-    name, interval, key = grant.name, window.min_interval, window.once
-    if key is not None and (done := backend.marked(name, _ONCE + key, _REQUEST)):
+    name, interval, key, timeout = grant.name, window.min_interval, window.once, request_timeout(grant)
+    if key is not None and (done := backend.marked(name, _ONCE + key, timeout)):
         raise Skipped(f"{quoted(name)}: skipped: done for {quoted(key)} already, {_ago(done.age)}")
     for slot, what in ((SUCCESS, "succeeded"), (_STARTED, "begun")) if interval is not None else ():
-        last = backend.marked(name, slot, _REQUEST)
-        if last and interval is not None and last.age < interval:
+        last = backend.marked(name, slot, timeout)
+        # A mark from farther in the future than that is of a clock that was wrong, and must not stop a job for years.
+        if last and interval is not None and -interval < last.age < interval:
             raise Skipped(
                 f"{quoted(name)}: skipped: a run that has {what} started {_ago(last.age)}, less than"
                 f" {format_duration(interval)}"
@@ -55,11 +60,12 @@ def check(window: Window, backend: Backend, grant: Grant) -> None:
 
 def close_at_start(window: Window, backend: Backend, grant: Grant) -> None:
     """Before the command is started. Raises LeaseLost, Unavailable, Refused: then it is not."""
+    timeout = request_timeout(grant)
     if window.mark_at_start:
         if window.once is not None:
-            backend.mark(grant, Mark(_ONCE + window.once, 0.0, window.once_keep), _REQUEST)
+            backend.mark(grant, Mark(_ONCE + window.once, 0.0, window.once_keep), timeout)
         if window.min_interval is not None:
-            backend.mark(grant, Mark(_STARTED, 0.0, SUCCESS_KEPT), _REQUEST)
+            backend.mark(grant, Mark(_STARTED, 0.0, SUCCESS_KEPT), timeout)
 
 
 def marks_of_success(window: Window, ran_for: float) -> tuple[Mark, ...]:

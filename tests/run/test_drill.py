@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 
 import pytest
@@ -11,7 +12,8 @@ from distlock.backends import open_backend
 from distlock.backends.base import Environment
 from distlock.clock import boottime
 from distlock.drill import Outcome
-from processes import DISTLOCK, Lab
+from distlock.supervise import tree
+from processes import DISTLOCK, Lab, wait_until
 from servers import free_port
 
 KEYS = [
@@ -87,6 +89,20 @@ def test_a_backend_that_does_not_answer(lab: Lab) -> None:
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (69, "", 1)
     assert "Connection refused" in done.stderr
     assert "hunter2" not in done.stderr
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interrupted_it_takes_everything_with_it(lab: Lab, number: signal.Signals) -> None:
+    lab.environment["TMPDIR"] = str(lab.folder)
+    run = lab.spawn([DISTLOCK, "drill", "--ttl", "30"])
+    (folder,) = wait_until(lambda: list(lab.folder.glob("distlock-drill-*")))
+    wait_until((folder / "first").exists)
+    processes = tree.descendants(run.pid, frozenset())
+    run.send_signal(number)
+    assert run.wait(10) == 128 + number
+    wait_until(lambda: not any(tree.is_alive(process) for process in processes))
+    assert not folder.exists()
 
 
 GOOD = Outcome((), refused=3, accepted_late=0, died_after=0.1, code=76)

@@ -223,6 +223,14 @@ def test_nothing_runs_under_a_register_in_a_backend(lab: Lab) -> None:
     assert not (lab.folder / "mark").exists()
 
 
+def test_a_store_by_its_name_in_the_configuration(lab: Lab) -> None:
+    (lab.folder / "config.toml").write_text('backend = "p"\n[backends.p]\nurl = "local:"\n')
+    lab.environment["DISTLOCK_CONFIG"] = str(lab.folder / "config.toml")
+    assert code(lab, "disk", "--token", "5", "--store", "p") == 77
+    assert not (lab.folder / "p").exists()
+    assert code(lab, "disk", "--token", "5", "--store", "./p") == 0
+
+
 def test_a_store_that_is_no_backend(lab: Lab) -> None:
     assert code(lab, "disk", "--token", "5", "--store", "s3://bucket/key") == 78
     assert code(lab, "disk", "--token", "5", "--store", "a:b") == 0

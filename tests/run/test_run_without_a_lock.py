@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,3 +107,24 @@ def test_a_lock_that_is_nobodys_by_then_ends_nothing(lab: Lab, server: RedisServ
     run.kill()
     assert run.wait(5) < 0
     wait_until(lambda: not stamps.go_on(), 5)
+
+
+def test_a_damaged_lock_is_no_missing_backend(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, f"local://{tmp_path / 'locks'}")
+    try:
+        assert lab.run("job", "--", "true").returncode == 0
+        (database,) = (tmp_path / "locks").rglob("lock.db")
+        database.write_bytes(os.urandom(8192))
+        assert lab.run("-n", "--fail-open", "job", "--", "true").returncode == 69
+    finally:
+        lab.close()
+
+
+def test_lost_while_waiting_it_is_not_waited_for_ever(lab: Lab, server: RedisServer) -> None:
+    server.command("SET", "lock:job", "x", "PX", 60000)
+    run = lab.start("--fail-open", "job", "--", "echo", "ran")
+    wait_until(lambda: server.command("ZCARD", "distlock:{lock:job}:queue") == 1)
+    server.kill()
+    out, err = run.communicate(timeout=30)
+    assert (run.returncode, out) == (0, b"ran\n")
+    assert b"without a lock" in err

@@ -69,6 +69,18 @@ def test_of_two_hosts_one_runs(each_lab: Lab) -> None:
     assert (each_lab.folder / "log").read_text() == "ran\n"
 
 
+def test_what_could_not_be_remembered_is_told(two_labs: Lab) -> None:
+    """The lock was removed under the run, at its very end."""
+    lab = two_labs
+    remove = (
+        "redis-cli -p {port} del lock:job > /dev/null" if lab.backend.startswith("redis:") else "rm -r engine/locks"
+    )
+    script = remove.format(port=lab.backend.rpartition(":")[2])
+    done = lab.run("--once", "k", "job", "--", "sh", "-c", script)
+    assert done.returncode == 0
+    assert "later run will not know" in done.stderr.decode()
+
+
 @pytest.mark.parametrize("code", ["0", "3", "255"])
 def test_the_code_of_a_skip(lab: Lab, code: str) -> None:
     assert ran(lab, "--once", "k")

@@ -145,7 +145,7 @@ class Hold(AbstractContextManager[Lease]):
             token = None if granted.first < 0 else granted.first
             self._mark.owner = wanted.owner
             _inside.set((*around, self._mark))
-            return Lease(wanted.name, wanted.owner, token, wanted.ttl, watch)
+            return Lease(wanted.name, wanted.owner, token, float(granted.text), watch)  # the TTL as it was granted
         except BaseException:
             self._renewer = None
             renewer.release(_CANCEL)

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import select
+from contextlib import closing
 from typing import NoReturn
 
 from ..backends import open_backend
-from ..backends.base import DistlockError, Environment
+from ..backends.base import Backend, DistlockError, Environment, Grant
 from ..clock import boottime
 from ..errors import Cancelled
+from ..granted import check_granted
 from ..leasing import acquire, give_back
 from ..renewal import Renewal, Schedule, Told
 from ..state import state_directory
 from ..supervise.naming import name_process
 from ..supervise.wire import Channel, Kind, Message, SharedDeadline, failure
 from .order import HOST, LINE, PAGE, Order, read_order
+
+_RELEASE = 3.0
 
 
 def main() -> NoReturn:
@@ -58,8 +62,15 @@ def _keep(order: Order, channel: Channel, deadline: SharedDeadline) -> None:
     leave = select.epoll()  # readable when the host says so, has closed its end, or is dead
     leave.register(LINE, select.EPOLLIN)
     leave.register(HOST, select.EPOLLIN)
-    backend = open_backend(order.backend, Environment(boottime, state_directory, order.password))
-    grant = acquire(backend, order.wanted, leave.fileno())
+    with closing(open_backend(order.backend, Environment(boottime, state_directory, order.password))) as backend:
+        grant = acquire(backend, order.wanted, leave.fileno())
+        check_granted(backend, grant, order.wanted.ttl, order.grace, _RELEASE)
+        _hold(backend, grant, order, channel, deadline, leave)
+
+
+def _hold(
+    backend: Backend, grant: Grant, order: Order, channel: Channel, deadline: SharedDeadline, leave: select.epoll
+) -> None:
     schedule = Schedule(grant, order.grace)
 
     def lost(reason: str) -> None:
@@ -73,7 +84,7 @@ def _keep(order: Order, channel: Channel, deadline: SharedDeadline) -> None:
         Told(deadline.set, lost, lambda line: channel.send(Message(Kind.TROUBLE, text=line))),
     )
     deadline.set(schedule.hard)
-    channel.send(Message(Kind.GRANTED, -1 if grant.token is None else grant.token))
+    channel.send(Message(Kind.GRANTED, -1 if grant.token is None else grant.token, text=repr(grant.ttl)))
     renewal.start()
     leave.poll()
     # A host that has lost its descriptors without knowing it must not go on in the belief that it holds the lock.

@@ -76,7 +76,7 @@ class Renewer:
             self.account.not_had(error)
             if not isinstance(error, DistlockError):
                 raise
-            if plan.fail_open and self._schedule is None and isinstance(error, Unavailable):
+            if plan.fail_open and not self._schedule and isinstance(error, Unavailable) and not error.permanent:
                 self._run_without_a_lock(str(error))
             else:
                 self._channel.send(failure(error))

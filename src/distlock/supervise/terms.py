@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .wire import Channel
 
-_REQUEST = 3.0
-
 
 def wanted(plan: Plan, supervisor: int) -> Wanted:
     return Wanted(
@@ -37,6 +35,7 @@ def wanted(plan: Plan, supervisor: int) -> Wanted:
         jitter=plan.jitter,
         explain=plan.explain_conflict,
         outer_owners=outer_owners(plan.caller_environment),
+        impatient=plan.fail_open,
     )
 
 
@@ -47,7 +46,7 @@ def use_window(plan: Plan, backend: Backend, grant: Grant) -> None:
         window.close_at_start(plan.window, backend, grant)
     except DistlockError:
         with suppress(DistlockError):
-            backend.release(grant, _REQUEST)
+            backend.release(grant, window.request_timeout(grant))
         raise
 
 

@@ -23,7 +23,8 @@ LOWEST_DESCRIPTOR = 10  # never 0, 1 or 2, also when the caller closed those
 
 class Kind(IntEnum):
     # renewer to supervisor
-    GRANTED = 1  # and the child has been ordered to start; to a program that holds the lock: first: the token, or -1
+    GRANTED = 1  # and the child has been ordered to start; first: the token, or -1; text, to a program that
+    #              holds the lock: the TTL that was granted
     FAILED = 2  # first: the error's place in FAILURES; text: its message
     LOST = 3  # text: why
     NOTE = 4  # first: the verbosity from which it is said; text: the line
