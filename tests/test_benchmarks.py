@@ -182,7 +182,7 @@ def test_all_of_it_runs(tmp_path: Path) -> None:
     ):
         assert words in done.stdout
     _, _, verdicts = done.stdout.partition("\nTargets\n")
-    assert [line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines()] == [True] * 18
+    assert len(verdicts.splitlines()) == 3 * 8  # of each engine
     assert all(line.split()[0] in ("reached", "NOT") for line in verdicts.splitlines())
     engines = ("distlock, local:", "distlock, redis:", "distlock, postgresql:")
     assert [verdicts.count(engine) for engine in engines] == [3, 3, 3]

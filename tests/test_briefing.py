@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distlock.account import Keeping
 from distlock.supervise.briefing import Briefing
 from distlock.supervise.command import Command
 from distlock.supervise.plan import DESCENDANTS, Plan
+from distlock.window import Window
 
 MEGABYTE = 2**20
 
@@ -88,11 +90,18 @@ plans = st.builds(
     wait=st.none() | st.floats(0, 1e9),
     explain_conflict=st.booleans(),
     grace=st.floats(0, 1e9),
+    max_run=st.none() | st.floats(0, 1e9),
+    min_hold=st.floats(0, 1e9),
+    window=st.builds(
+        Window, st.none() | st.floats(0, 1e9), st.none() | st.text(max_size=10), st.floats(0, 1e9), st.booleans()
+    ),
+    fail_open=st.booleans(),
     kill_signal=st.sampled_from(signal.Signals),
     jitter=st.floats(0, 1e9),
     label=st.none() | st.just("\udcff"),
     descendants=st.none() | st.sampled_from(DESCENDANTS),
     verbosity=st.integers(-1, 5),
+    keeping=st.builds(Keeping, st.none(), st.booleans(), st.integers(1, 9), st.floats(0, 1e9), st.none() | st.text()),
     strangers=st.frozensets(st.integers(1, 2**22)),
 )
 
@@ -102,4 +111,5 @@ def test_a_plan_arrives_as_it_was(plan: Plan) -> None:
     arrived = Plan.from_bytes(plan.to_bytes())
     assert arrived == plan
     assert isinstance(arrived.command, Command)
+    assert isinstance(arrived.window, Window)
     assert isinstance(arrived.kill_signal, signal.Signals)

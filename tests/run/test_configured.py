@@ -120,7 +120,7 @@ def test_init_writes_over_nothing(lab: Lab) -> None:
     [
         ("[defaults]\nttl = \n", r"config\.toml:2:7: "),
         ("[defaults]\nttll = 5\n", r"config\.toml: \[defaults\]: unknown key 'ttll'; did you mean ttl\?"),
-        ("[defaults]\nmax-run = 5\n", r"unknown key 'max-run'"),
+        ("[defaults]\nmax-holders = 5\n", r"unknown key 'max-holders'"),
         ("[defaults]\nconfig = 'x'\n", r"unknown key 'config'"),
         ("[defaults]\nshared = true\n", r"unknown key 'shared'"),
         ("[defaults]\ntimeout = 5\n", r"did you mean wait\?"),

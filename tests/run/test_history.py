@@ -124,6 +124,7 @@ def test_a_killed_half_is_recorded_by_the_other(lab: Lab, which: str) -> None:
     run = lab.start("--ttl", "3", "job", "sh", "-c", "echo started; exec sleep 60")
     assert run.stdout
     assert run.stdout.readline() == b"started\n"
+    assert subprocess.run([DISTLOCK, "inspect", "-q", "job"], env=lab.environment, check=False).returncode == 0
     os.kill(run.pid if which == "supervisor" else renewer_of(run.pid), signal.SIGKILL)
     run.wait(20)
     wait_until(lambda: outcomes(lab))
