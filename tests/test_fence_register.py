@@ -120,6 +120,16 @@ def test_a_disk_that_fails_accepts_nothing(path: Path, monkeypatch: pytest.Monke
         register.advance(2)
 
 
+def test_a_full_disk_leaves_no_half_register(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:100]))
+        with pytest.raises(ConfigurationError, match="No space left"):
+            advance(path, 1)
+    assert list(path.parent.iterdir()) == []
+    assert advance(path, 1)
+
+
 @pytest.mark.parametrize(
     "damage",
     [b"", b"\0" * 3 * SECTOR, b"{}".ljust(3 * SECTOR), b'{"distlock_fence": 1}'.ljust(3 * SECTOR), b"x", b"[1]"],

@@ -9,6 +9,7 @@ token is ever written. A write that was cut short leaves the other; a token is a
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -157,7 +158,9 @@ def _create(path: Path, resource: str, mode: int) -> None:
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
-            os.write(descriptor, _header(resource) + _slot(_NOTHING) * len(_SLOTS))
+            whole = _header(resource) + _slot(_NOTHING) * len(_SLOTS)
+            if os.write(descriptor, whole) != len(whole):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
             os.link(new, path)
         except FileExistsError:
