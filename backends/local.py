@@ -31,11 +31,11 @@ from .base import (
     Unmarked,
 )
 from .local_boot import Ages, Host
-from .local_crash import CrashProof
 from .local_database import Changed, Database, create_lock
 from .local_directory import check_directory, directory_of, failure, is_shared, make_directory
-from .local_files import Moved
-from .local_queue import byte_is_locked, unlock_byte
+from .local_files import EarlierLayout, Moved
+from .local_look import look
+from .local_queue import unlock_byte
 from .local_steps import Steps
 from .local_ticket import LocalTicket
 
@@ -86,17 +86,23 @@ class LocalBackend(Backend):
     def _path(self, name: str) -> Path:
         return self.directory / (hashlib.sha256(name.encode()).hexdigest() + SUFFIX)
 
-    def open_or_create(self, name: str, timeout: float) -> Database:
-        path = self._path(name)
+    def open_or_create(self, name: str, timeout: float, ages: Ages) -> Database:
+        """Raises HeldEarlier; Unavailable, Refused."""
+        path, floor = self._path(name), 0
         try:
             make_directory(self.directory)
             found = check_directory(self.directory, _mountinfo())
-            for _ in range(3):
+            for _ in range(4):
                 try:
                     return Database(path, name, self.host, timeout)
                 except FileNotFoundError:
                     with suppress(FileNotFoundError):  # a tidier took us for dead, or the directory went
-                        create_lock(path, name, found.st_gid if is_shared(found) else None, self.host)
+                        create_lock(path, name, found.st_gid if is_shared(found) else None, self.host, floor)
+                except EarlierLayout:
+                    from .local_earlier import take_over
+
+                    with suppress(Moved):
+                        floor = take_over(path, name, self.host, ages, timeout)
                 except Moved:
                     continue
         except OSError as error:
@@ -213,7 +219,7 @@ class LocalBackend(Backend):
     def inspect(self, name: str, timeout: float) -> LockState:
         try:
             self._check_if_there()
-            return self._state(self._path(name), name, timeout)
+            return look(self._path(name), name, self.host, self.clock, timeout)
         except (FileNotFoundError, Moved):
             return LockState(name, held=False, token=None, holder=None, ttl=None, expires_in=None, waiters=())
 
@@ -229,7 +235,7 @@ class LocalBackend(Backend):
             raise failure(self.directory, error) from error
         for file in files:
             try:
-                yield self._state(self.directory / file, None, timeout)
+                yield look(self.directory / file, None, self.host, self.clock, timeout)
             except (FileNotFoundError, Moved):
                 continue
             except DistlockError as error:
@@ -244,35 +250,6 @@ class LocalBackend(Backend):
             raise
         except OSError as error:
             raise failure(self.directory, error) from error
-
-    def _state(self, path: Path, name: str | None, timeout: float) -> LockState:
-        ages = Ages(self.host, self.clock)
-        database = Database(path, name, self.host, timeout, to_write=False)
-        try:
-            with database.transaction(timeout, "BEGIN") as sql:
-                now = ages.now()
-                record = record_of.read(sql)
-                queue = record_of.waiters(sql)
-                success = record_of.read_mark(sql, SUCCESS)
-                lives = {ticket: byte_is_locked(database.descriptor, ticket) for ticket in (record.ticket, *queue)}
-        finally:
-            database.close()
-        age = ages.age(record, now)
-        held = record.free_for(age) is None and (
-            bool(record.kept) or lives[record.ticket] or not CrashProof(self.host).given(record)
-        )
-        return LockState(
-            name=database.name,
-            held=held,
-            token=record.token,
-            holder=record.holder if held else None,
-            ttl=record.ttl if held else None,
-            expires_in=record.ttl - age if held else None,
-            waiters=tuple(client for ticket, client in queue.items() if lives[ticket]),
-            last_success=success,
-            kept=held and bool(record.kept),
-            revoked_by=record.revoked if held else None,
-        )
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return ()

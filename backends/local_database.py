@@ -92,7 +92,7 @@ class Database:
     def _connected(self, timeout: float) -> sqlite3.Connection:
         try:
             # mode=rw never creates.
-            uri = f"file:{_quoted(self.path / DATABASE)}?mode=rw"
+            uri = f"file:{quoted_path(self.path / DATABASE)}?mode=rw"
             connection = sqlite3.connect(
                 uri, uri=True, timeout=max(0.0, timeout), isolation_level=None, check_same_thread=False
             )
@@ -100,7 +100,7 @@ class Database:
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
         except sqlite3.Error as error:
             self._files.check()
-            raise _translated(self.path, error) from error
+            raise translated(self.path, error) from error
         return connection
 
     @contextmanager
@@ -145,7 +145,7 @@ class Database:
             sql.execute("COMMIT")
         except sqlite3.Error as error:
             self._files.check()  # a log that was taken away reads as an input/output error
-            raise _translated(self.path, error) from error
+            raise translated(self.path, error) from error
         except OSError as error:  # byte locks
             raise failure(self.path, error) from error
         finally:
@@ -195,14 +195,14 @@ def schema() -> str:
     return Path(__file__).with_name("local.sql").read_text(encoding="utf-8")
 
 
-def create_lock(path: Path, name: str, group: int | None, host: Host) -> None:
+def create_lock(path: Path, name: str, group: int | None, host: Host, floor: int) -> None:
     """A new lock unless there is one. Its tokens begin at the time in microseconds, above those of a lock of the same
-    name that somebody removed."""
+    name that somebody removed, and above ``floor``."""
 
     def fill(unfinished: Path) -> None:
         (unfinished / QUEUE).write_bytes(witness.testimony(host.boot, 0))
-        database = f"file:{_quoted(unfinished / DATABASE)}?mode=rw"
-        token = int(time.time() * 1e6)
+        database = f"file:{quoted_path(unfinished / DATABASE)}?mode=rw"
+        token = max(int(time.time() * 1e6), floor)
         connection = sqlite3.connect(database, uri=True, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode = OFF")
@@ -211,14 +211,14 @@ def create_lock(path: Path, name: str, group: int | None, host: Host) -> None:
             connection.execute("INSERT INTO lock (id, name, token, reserved, reserver) VALUES (1, ?, ?, ?, ?)", values)
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.Error as error:
-            raise _translated(unfinished, error) from error
+            raise translated(unfinished, error) from error
         finally:
             connection.close()
 
     create(path, group, fill)
 
 
-def _quoted(path: Path) -> str:
+def quoted_path(path: Path) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in bytes(path))
 
 
@@ -231,7 +231,7 @@ def _code(error: BaseException | None) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _translated(path: Path, error: sqlite3.Error) -> DistlockError:
+def translated(path: Path, error: sqlite3.Error) -> DistlockError:
     code = _code(error)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(path, str(error))

@@ -33,6 +33,14 @@ class Moved(Exception):
     """The path does not lead to the open files any more: they were removed or replaced."""
 
 
+class EarlierLayout(Unavailable):
+    """The lock is a file, as an earlier distlock made them (local_earlier.py)."""
+
+
+class HeldEarlier(Exception):
+    """Such a lock is had, or waited for, by a process of that earlier distlock."""
+
+
 class Files:
     """Those of an open lock. Raises FileNotFoundError if there is no such lock, Unavailable if it is not complete."""
 
@@ -50,9 +58,12 @@ class Files:
         while True:
             try:
                 found = self.path.lstat()
+                if stat.S_ISREG(found.st_mode):
+                    raise EarlierLayout(
+                        f"{self.path} is of an earlier distlock: the next run that gets the lock takes it over"
+                    )
                 if not stat.S_ISDIR(found.st_mode):
-                    message = f"{self.path} has the layout of an earlier distlock: remove it once nobody can be"
-                    raise Unavailable(f"{message} holding the lock", permanent=True)
+                    raise damaged(self.path, "it is no directory")
                 self.database.lstat()
                 return os.open(self.path / QUEUE, mode | os.O_CLOEXEC | os.O_NOFOLLOW)
             except FileNotFoundError as error:

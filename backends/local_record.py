@@ -2,16 +2,16 @@
 
 import sqlite3
 import time
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 from .base import SUCCESS, SUCCESS_KEPT, Client, Mark, Marked, Request
 from .local_boot import Host
 
-_CLIENT = "owner, host, pid, user, command, label, since"
+CLIENT = "owner, host, pid, user, command, label, since"
 _RECORD = (
     "token, reserved, reserver, tickets, changes, changed, boot, machine, contained, namespace, uid, started, ticket,"
-    " ttl, kept, revoked, " + _CLIENT
+    " ttl, kept, revoked, " + CLIENT
 )
 
 
@@ -35,6 +35,12 @@ class Record(NamedTuple):
     kept: int
     revoked: str | None
     holder: Client
+
+    @classmethod
+    def of_layout_1(cls, row: Sequence[Any]) -> Self:
+        """Of the columns that an earlier distlock had."""
+        values = (row[0], 0, "", *row[1:12], 0, None, Client(*row[12:]))
+        return cls(*values)
 
     @property
     def owner(self) -> str:
@@ -62,14 +68,14 @@ def read(sql: sqlite3.Connection) -> Record:
 def waiters(sql: sqlite3.Connection, up_to: int | None = None) -> dict[int, Client]:
     """Ticket by ticket, in order, the dead ones too; all, or those up to and with a ticket."""
     rows = sql.execute(
-        f"SELECT ticket, {_CLIENT} FROM waiter WHERE ?1 IS NULL OR ticket <= ?1 ORDER BY ticket", (up_to,)
+        f"SELECT ticket, {CLIENT} FROM waiter WHERE ?1 IS NULL OR ticket <= ?1 ORDER BY ticket", (up_to,)
     )
     return {row[0]: Client(*row[1:]) for row in rows}
 
 
 def add_waiter(sql: sqlite3.Connection, ticket: int, client: Client) -> None:
     sql.execute("UPDATE lock SET tickets = max(tickets, ?)", (ticket,))
-    sql.execute(f"INSERT INTO waiter (ticket, {_CLIENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (ticket, *_columns(client)))
+    sql.execute(f"INSERT INTO waiter (ticket, {CLIENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (ticket, *_columns(client)))
 
 
 def drop_waiter(sql: sqlite3.Connection, ticket: int) -> None:

@@ -12,7 +12,7 @@ from .local_boot import Ages
 from .local_crash import CrashProof, started
 from .local_database import BLOCK, Database
 from .local_directory import failure
-from .local_files import Moved
+from .local_files import HeldEarlier, Moved
 from .local_queue import Watcher, byte_is_locked, lock_byte, unlock_byte
 
 if TYPE_CHECKING:
@@ -49,8 +49,16 @@ class LocalTicket(Ticket):
         self._watcher: Watcher | None = None
         self._proof = CrashProof(backend.host)
         self._forget()
-        self._database: Database | None = self._backend.open_or_create(request.name, self._timeout)
+        self._database: Database | None = self._open()
         self._event = -1  # made when first waiting
+
+    def _open(self) -> Database | None:
+        """None while a process of an earlier distlock has the lock: that wakes nobody."""
+        try:
+            return self._backend.open_or_create(self._request.name, self._timeout, self._ages)
+        except HeldEarlier:
+            self._look_at = self._backend.clock() + LOOK_AGAIN
+            return None
 
     def _start_time(self) -> int:
         try:
@@ -75,7 +83,9 @@ class LocalTicket(Ticket):
     def _attempt(self) -> Grant | None:
         for _ in range(3):
             if self._database is None:
-                self._database = self._backend.open_or_create(self._request.name, self._timeout)
+                self._database = self._open()
+            if self._database is None:
+                return None
             ticket = self._ticket
             try:
                 return self._try(self._database)
@@ -177,7 +187,10 @@ class LocalTicket(Ticket):
 
     def wait(self, timeout: float, cancel: int) -> None:
         limit = min(timeout, self._look_at - self._backend.clock())
-        if self._database is None or limit <= 0:
+        if limit <= 0:
+            return
+        if self._database is None:
+            select.select([cancel], [], [], limit)
             return
         try:
             if self._event < 0:

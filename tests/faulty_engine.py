@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from typing import ClassVar, Self, final
 
@@ -42,7 +42,7 @@ class FaultyBackend(Backend):
         if self._how == "crashes":
             os.abort()
         if self._how == "hangs":  # and honours no time-out
-            time.sleep(60)
+            threading.Event().wait()
         if self._how == "hogs":  # the interpreter's lock: no other thread of the process runs
             ctypes.PyDLL(None).usleep(20_000_000)
         return self._inner.renew(grant, timeout)

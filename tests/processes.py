@@ -72,8 +72,8 @@ if "daemon" in mode and os.fork() == 0:
     if "bare" in mode:
         os.execve(sys.executable, [sys.executable, "-c", open(out + ".py").read(), out, "deaf"], {})
 elif "daemon" in mode:
-    time.sleep(60)
-    os._exit(0)
+    signal.alarm(60)
+    signal.pause()
 file = os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 end = time.monotonic() + 60
 first = os.getpid()
@@ -121,6 +121,12 @@ class Stamps:
         except AssertionError:
             return False
         return True
+
+    def keep_coming(self, seconds: float) -> None:
+        """All the while: what goes on for that long (a stall, a cut) does not end the child."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert self.go_on()
 
 
 @dataclass

@@ -30,6 +30,13 @@ def free_port() -> int:
         return port
 
 
+def unread(port: int) -> bool:
+    """Whether something was sent to a server at this port that it has not read."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    rows = [line.split() for line in lines]
+    return any(row[3] == "01" and row[1].endswith(f":{port:04X}") and not row[4].endswith(":00000000") for row in rows)
+
+
 @dataclass
 class RedisServer:
     """One redis-server with its files in ``folder``. Without ``keep`` it forgets everything when it ends."""

@@ -288,7 +288,7 @@ def test_many_creators_make_one_lock(folder: Path) -> None:
 
     def race() -> None:
         start.wait()
-        create_lock(path, "n", None, Host.read())
+        create_lock(path, "n", None, Host.read(), 0)
 
     threads = [threading.Thread(target=race) for _ in range(8)]
     for thread in threads:
@@ -298,7 +298,7 @@ def test_many_creators_make_one_lock(folder: Path) -> None:
     assert list(folder.iterdir()) == [path]
     assert sorted(file.name for file in path.iterdir()) == ["lock.db", "queue"]
     before = path.stat().st_ino
-    create_lock(path, "n", None, Host.read())
+    create_lock(path, "n", None, Host.read(), 0)
     assert path.stat().st_ino == before
 
 
@@ -344,20 +344,6 @@ def test_a_lock_that_is_being_removed_is_waited_for(backend: LocalBackend, folde
     removal.start()
     assert try_once(backend, "n")
     removal.join()
-
-
-def test_the_layout_of_an_earlier_distlock_is_refused(backend: LocalBackend, folder: Path) -> None:
-    """It was one file, in which somebody may hold the lock."""
-    used(backend)
-    lock = lock_of(folder)
-    shutil.rmtree(lock)
-    sqlite3.connect(lock).execute("PRAGMA user_version = 1").connection.close()
-    for use in (lambda: try_once(backend, "n"), lambda: backend.inspect("n", 5.0), lambda: list(backend.locks(5.0))):
-        with pytest.raises(Unavailable, match="the layout of an earlier distlock") as caught:
-            use()
-        assert caught.value.permanent
-        assert str(lock) in str(caught.value)
-    assert lock.is_file()
 
 
 def test_a_new_lock_begins_above_the_old_one_by_the_time(backend: LocalBackend) -> None:

@@ -17,6 +17,7 @@ import pytest
 from contenders import Contender, acquire, environment, never, request, take, try_once
 from distlock.backends.base import Unavailable
 from distlock.backends.local import LocalBackend
+from distlock.backends.local_boot import Ages
 from distlock.backends.local_queue import Watcher, byte_is_locked, lock_byte, unlock_byte
 from distlock.clock import boottime
 from processes import wait_until
@@ -168,11 +169,11 @@ def test_opening_and_closing_keeps_the_locks_of_the_process(backend: LocalBacken
     """Closing a descriptor of SQLite's files would drop them, in the middle of a transaction too."""
     backend.release(take(backend, "n"), 5.0)
     path = only_database(tmp_path)
-    database = backend.open_or_create("n", 5.0)
+    database = backend.open_or_create("n", 5.0, Ages(backend.host, backend.clock))
     with database.transaction(5.0):
         backend.inspect("n", 5.0)
         list(backend.locks(5.0))
-        backend.open_or_create("n", 5.0).close()
+        backend.open_or_create("n", 5.0, Ages(backend.host, backend.clock)).close()
         tried = subprocess.run([sys.executable, "-c", WRITER, path], capture_output=True, check=True)
         assert tried.stdout == b"database is locked\n"
         assert path.with_name("lock.db-wal").exists()  # that program was not the last to close

@@ -373,7 +373,8 @@ def test_a_stall_drops_no_waiter(tmp_path: Path) -> None:
 
         beat_for(2.0)
         server.freeze()
-        time.sleep(5.5)  # longer than a waiter may be silent
+        silent_since = boottime()
+        wait_until(lambda: boottime() > silent_since + 5.5, what="longer than a waiter may be silent")
         server.thaw()
         beat_for(4.0)
         assert queue(zk, "p") == nodes

@@ -155,11 +155,13 @@ def test_one_lease_in_many_threads(lab: Lab) -> None:
     """They ask and wait while it is held, and while it is given back."""
     failed: list[BaseException] = []
     answers: list[bool] = []
+    asked = threading.Semaphore(0)
 
     def ask(lease: distlock.Lease) -> None:
         try:
             while not lease.lost.wait(0.001) and lease.remaining() > 0:
                 lease.checkpoint(need=0)
+                asked.release()
         except distlock.LeaseExpiring as error:
             assert "was given back" in str(error)
         except BaseException as error:  # noqa: BLE001 - shown below
@@ -170,7 +172,8 @@ def test_one_lease_in_many_threads(lab: Lab) -> None:
         threads = [threading.Thread(target=ask, args=(lease,)) for _ in range(6)]
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        for _ in range(600):
+            assert asked.acquire(timeout=10)
     for thread in threads:
         thread.join(10)
     assert failed == []
@@ -224,7 +227,9 @@ def test_taken_away_and_nobody_asked(lab: Lab) -> None:
     holding = distlock.hold(lab.job, ttl=3)
     lease = holding.__enter__()
     take_away(lab, lease.owner, lease.token)
-    time.sleep(1.3)
+    renewer = holding._renewer
+    assert renewer
+    wait_until(lambda: renewer.hard() < 0, what="the renewer to learn of it")  # asking the lease would be asking
     with pytest.raises(distlock.LeaseLost, match=f"'{lab.job}': lease lost: "):
         holding.__exit__(None, None, None)
     assert not is_held(lab)

@@ -105,7 +105,7 @@ def test_renewer_is_gone(two_labs: Lab, how: signal.Signals, margin: Margin) -> 
 
 def test_lock_of_a_program_whose_renewer_was_killed(two_labs: Lab) -> None:
     """It goes on, perhaps with a side effect that it had begun: the lock is not free before its lease is over."""
-    host = Host(two_labs, f"with distlock.hold(JOB, ttl={TTL}) as lease:\n    say('held')\n    time.sleep(60)")
+    host = Host(two_labs, f"with distlock.hold(JOB, ttl={TTL}) as lease:\n    say('held')\n    stay()")
     host.expect("held")
     with Contender(two_labs.backend, two_labs.job, two_labs.folder) as other:
         killed = boottime()

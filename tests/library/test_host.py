@@ -21,7 +21,7 @@ from processes import Lab, is_alive, wait_until
 HOLD = """
 with distlock.hold(JOB) as lease:
     say("held")
-    time.sleep(60)
+    stay()
 """
 
 
@@ -31,10 +31,10 @@ def test_killed(two_labs: Lab, children: str) -> None:
     forked one has its descriptors."""
     start = {
         "none": "child = 0",
-        "forked": "child = os.fork()\n    if not child: time.sleep(60); os._exit(0)",
+        "forked": "child = os.fork()\n    if not child: stay()",
         "executed": "child = subprocess.Popen(['sleep', '60'], close_fds=False).pid",
     }[children]
-    host = Host(two_labs, f"with distlock.hold(JOB, ttl=30) as lease:\n    {start}\n    say(child)\n    time.sleep(60)")
+    host = Host(two_labs, f"with distlock.hold(JOB, ttl=30) as lease:\n    {start}\n    say(child)\n    stay()")
     child = int(host.line())
     renewer = host.renewer()
     try:
@@ -79,7 +79,7 @@ def test_interrupted_while_waiting(two_labs: Lab) -> None:
                 say("the body ran without the lock")
         except KeyboardInterrupt:
             say("interrupted")
-        time.sleep(60)
+        stay()
         """,
     )
     waiter.expect("waits")
@@ -133,10 +133,10 @@ def test_interrupted_inside(lab: Lab) -> None:
         try:
             with distlock.hold(JOB):
                 say("held")
-                time.sleep(60)
+                stay()
         except KeyboardInterrupt:
             say("interrupted")
-        time.sleep(60)
+        stay()
         """,
     )
     host.expect("held")
@@ -326,7 +326,7 @@ def test_descriptors_closed_by_the_program(lab: Lab, then: str) -> None:
         os.closerange(3, 1000)
         {then}
         say(lease.lost.wait(10), lease.remaining())
-        time.sleep(60)
+        stay()
         """,
     )
     host.expect("True 0.0")

@@ -13,11 +13,12 @@ from distlock.supervise.tree import children
 from processes import Lab, is_alive, wait_until
 
 IDLE = """
-import time
+import signal
 from distlock.supervise.launch import Launch
 launch = Launch()
 print("ready", flush=True)
-time.sleep(60)
+signal.alarm(60)
+signal.pause()
 """
 
 

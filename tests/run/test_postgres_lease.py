@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -119,7 +118,7 @@ def test_a_server_that_stalls_for_less_than_the_lease(lab: Lab, server: Postgres
     url = server.url_of("postgres", scheme=scheme)
     run, stamps = stamping(lab, "plain", "--ttl", "10", backend=url)
     server.freeze()
-    time.sleep(4)  # the stall
+    stamps.keep_coming(4)  # the stall
     server.thaw()
     with contender(lab, url) as other:
         goes_on(stamps, other, 8)
@@ -151,7 +150,7 @@ def test_sessions_ended_all_the_time(lab: Lab, server: PostgresServer) -> None:
         server.sql(_END)
         assert stamps.go_on()
         assert owner(server) == held_by
-        time.sleep(0.3)
+        stamps.keep_coming(0.3)
     run.terminate()
     assert run.wait(5) == -signal.SIGTERM
     wait_until(lambda: left_behind(server) == NOTHING)
@@ -208,12 +207,12 @@ def test_answers_that_come_late_and_then_none(lab: Lab, proxy: Proxy, of_ttl: fl
 def test_a_short_cut_is_survived(lab: Lab, proxy: Proxy, how: str) -> None:
     """With a renewal in the middle of it."""
     run, stamps = stamping(lab, "plain", "--ttl", "12", backend=through(proxy))
-    time.sleep(3)  # renewals come after 3.6 to 4 seconds
+    stamps.keep_coming(3)  # renewals come after 3.6 to 4 seconds
     if how == "refused":
         proxy.refuse()
     else:
         proxy.black_hole()
-    time.sleep(1.5)
+    stamps.keep_coming(1.5)
     proxy.let_pass()
     with contender(lab) as other:
         goes_on(stamps, other, 12)

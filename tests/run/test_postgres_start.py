@@ -15,7 +15,7 @@ from postgres_fixtures import NOTHING, hold, left_behind, owner, waiters
 from postgres_servers import PostgresServer, postgres
 from processes import DISTLOCK, Lab, renewer_of, wait_until
 from proxy import Proxy
-from servers import free_port
+from servers import free_port, unread
 
 SECRET = "hunter2"
 HBA = ["host all job,strange 127.0.0.1/32 scram-sha-256", "host all banned 127.0.0.1/32 reject"]
@@ -102,7 +102,7 @@ def test_a_signal_while_the_server_hangs(lease: Lab, server: PostgresServer) -> 
     wait_until(lambda: waiters(server) == 1)
     server.freeze()
     try:
-        time.sleep(1.5)  # by then a request is not answered
+        wait_until(lambda: unread(server.port), what="a request that is not answered")
         start = time.monotonic()
         run.terminate()
         assert run.wait(5) == -signal.SIGTERM

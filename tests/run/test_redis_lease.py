@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -97,7 +96,7 @@ def test_a_frozen_server(lab: Lab, server: RedisServer, mode: str, margin: Margi
 def test_a_server_that_stalls_for_less_than_the_lease(lab: Lab, server: RedisServer, margin: Margin) -> None:
     run, stamps = stamping(lab, "plain", "--ttl", "10")
     server.freeze()
-    time.sleep(4)  # the stall
+    stamps.keep_coming(4)  # the stall
     server.thaw()
     with contender(lab) as other:
         until = boottime() + 8
@@ -186,7 +185,7 @@ def test_a_short_cut_is_survived(lab: Lab, proxy: Proxy) -> None:
         accepted, swallowed = proxy.accepted, proxy.swallowed
         if cut == "refused":
             proxy.refuse()
-            time.sleep(0.5)  # the cut
+            stamps.keep_coming(0.5)  # the cut
         else:
             proxy.black_hole()
             wait_until(lambda: proxy.swallowed > swallowed, TTL)  # noqa: B023 - used at once

@@ -15,7 +15,7 @@ from certificates import authority, certificate
 from processes import Lab, renewer_of, wait_until
 from proxy import Proxy
 from redis_fixtures import keys, marks_key, token_key
-from servers import RedisServer, free_port
+from servers import RedisServer, free_port, unread
 
 SECRET = "hunter2"
 
@@ -69,13 +69,6 @@ def test_a_signal_while_waiting_leaves_nothing(lab: Lab, server: RedisServer, nu
     assert time.monotonic() - start < 1.0
     wait_until(lambda: set(keys(server)) == {"lock:job"}, 1.0)
     wait_until(lambda: not os.path.exists(f"/proc/{renewer}"))
-
-
-def unread(port: int) -> bool:
-    """Whether something was sent to a server at this port that it has not read."""
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    rows = [line.split() for line in lines]
-    return any(row[3] == "01" and row[1].endswith(f":{port:04X}") and not row[4].endswith(":00000000") for row in rows)
 
 
 def test_a_signal_while_the_server_hangs(lab: Lab, server: RedisServer) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -143,7 +142,7 @@ def test_a_server_that_stalls_for_less_than_the_lease(lab: Lab, server: ZooKeepe
     run, stamps = stamping(lab, "plain", "--ttl", "9")
     with contender(lab) as other:
         server.freeze()
-        time.sleep(3)  # the stall
+        stamps.keep_coming(3)  # the stall
         server.thaw()
         goes_on(stamps, other, 4)
         run.terminate()
@@ -247,7 +246,7 @@ def test_a_short_cut_is_survived(lab: Lab, proxy: Proxy) -> None:
     for cut in (proxy.refuse, proxy.black_hole):
         cut()
         assert stamps.go_on()
-        time.sleep(0.5)  # the cut
+        stamps.keep_coming(0.5)  # the cut
         proxy.let_pass()
         until = boottime() + TTL
         while boottime() < until:
