@@ -30,7 +30,7 @@ TABLE: tuple[tuple[str, str], ...] = (
     ("1", "drill: not proven; inspect -q: free; with --succeeded-within: no such run"),
     ("2", "usage error"),
     ("65", "stale fencing token (fence), wrong token (release)"),
-    ("69", "backend unavailable: unreachable, loading, read-only, damaged, unknown layout version"),
+    ("69", "backend unavailable: unreachable, no quorum, loading, read-only, damaged, unknown layout version"),
     ("70", "internal error (one line; traceback with -vv)"),
     ("75", "busy: not had with -n or within --wait (changed with -E)"),
     ("76", "lease lost: COMMAND was stopped because the lease could not be kept; check: not enough of it is left"),

@@ -24,7 +24,8 @@ def status(
 ) -> None:
     """Show the locks that are held, or match PATTERN.
 
-    States: held; expiring, when the holder is late with its renewal; free, with --all.
+    States: held; expiring, when the holder is late with its renewal; kept, when the lock outlives its run; free, with
+    --all.
     """
     from .render import print_json, print_locks
 
