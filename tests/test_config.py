@@ -83,6 +83,7 @@ def test_without_any_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", value)
         monkeypatch.chdir(home)
         load(None, lambda: KEYS)
+        assert os.environ["HOME"] == value, "which may be that of a program that holds a lock"
 
 
 def test_the_users_file_over_the_sites_key_by_key(home: Path) -> None:

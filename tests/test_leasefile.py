@@ -13,7 +13,8 @@ import pytest
 
 from distlock.backends.base import Grant
 from distlock.clock import boot_id, boottime_offset
-from distlock.leasefile import LeaseFile
+from distlock.leasefile import KeptLeaseFile, LeaseFile
+from distlock.renewal import Schedule
 from fakes import a_grant
 
 DAY = 86400.0
@@ -173,3 +174,60 @@ def test_half_written_ones_go_too_and_folders_stop_nobody(file: LeaseFile, leave
 def test_without_a_folder_there_is_nothing_to_do(file: LeaseFile) -> None:
     file.path.parent.rmdir()
     file.remove_stale(NOW)
+
+
+# -- as the renewer keeps it ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], KeptLeaseFile]:
+    monkeypatch.setenv("DISTLOCK_STATE_DIR", str(tmp_path / "state"))
+    return lambda: KeptLeaseFile("0123abcd", "redis://cache", NOTES.append)
+
+
+NOTES: list[str] = []
+
+
+def test_it_is_there_once_it_is_settled_and_gone_when_it_is_removed(kept: Callable[[], KeptLeaseFile]) -> None:
+    file = kept()
+    assert file.path == ""
+    for start in (1000.0, 1010.0):
+        file.write(Schedule(a_grant(start), 5.0))
+        file.settle(5.0)
+    path = Path(file.path)
+    assert json.loads(path.read_bytes())["soft_deadline_boottime"] == Schedule(a_grant(1010.0), 5.0).soft
+    file.remove()
+    file.settle(5.0)
+    assert not path.exists()
+
+
+def test_a_disk_that_hangs_is_not_waited_for_and_gets_the_latest(
+    kept: Callable[[], KeptLeaseFile], tmp_path: Path
+) -> None:
+    fifo = tmp_path / "state/leases/0123abcd.new"
+    fifo.parent.mkdir(parents=True)
+    os.mkfifo(fifo)
+    file = kept()
+    file.write(Schedule(a_grant(1000.0), 5.0))
+    file.settle(0.2)
+    began = time.monotonic()
+    for start in (1010.0, 1020.0):
+        file.write(Schedule(a_grant(start), 5.0))
+    assert time.monotonic() - began < 1.0
+    assert file.path == ""
+    with fifo.open():  # the disk is back
+        file.settle(5.0)
+    file.write(Schedule(a_grant(1030.0), 5.0))
+    file.settle(5.0)
+    assert json.loads(Path(file.path).read_bytes())["soft_deadline_boottime"] == Schedule(a_grant(1030.0), 5.0).soft
+
+
+def test_a_state_directory_that_is_none_keeps_nobody(kept: Callable[[], KeptLeaseFile], tmp_path: Path) -> None:
+    NOTES.clear()
+    (tmp_path / "state").touch()
+    file = kept()
+    file.write(Schedule(a_grant(1000.0), 5.0))
+    file.settle(60.0)
+    assert file.path == ""
+    (note,) = NOTES
+    assert note.startswith("no lease file: ")

@@ -70,6 +70,7 @@ def test_without_a_home_in_the_environment_it_is_that_of_the_password_database(
     if home is not None:
         monkeypatch.setenv("HOME", home)
     assert state_directory() == Path("/users/of-passwd/.local/state/distlock")
+    assert os.environ.get("HOME") == home, "which may be that of a program that holds a lock"
 
 
 @pytest.mark.usefixtures("user")

@@ -16,6 +16,7 @@ from .backends.base import ConfigurationError
 from .config_file import ConfigFile, read
 from .config_keys import JOURNAL, METRICS, PROFILE, TABLES, TOP, Key, Keys, as_table, check_table, nearest, unknown
 from .quoting import quoted
+from .state import users_path
 
 SITE = Path("/etc/distlock/config.toml")
 _NOT_IN_PROFILE_NAMES = frozenset(":/@?#")
@@ -72,13 +73,8 @@ def user_file() -> Path | None:
     """None for a user without a home."""
     from platformdirs import user_config_path
 
-    if os.environ.get("HOME") == "":
-        del os.environ["HOME"]  # as unset
-    try:
-        found = user_config_path("distlock") / "config.toml"
-    except RuntimeError:
-        return None
-    return found if found.is_absolute() else None
+    folder = users_path(user_config_path, ".config")
+    return folder / "config.toml" if folder else None
 
 
 def load(option: str | None, run_keys: Callable[[], Keys]) -> Config:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from .backends.base import ConfigurationError, Grant
 from .clock import boot_id, boottime_offset
@@ -86,22 +88,36 @@ class LeaseFile:
                 path.unlink(missing_ok=True)
 
 
+class _Lease(NamedTuple):
+    """What the file says."""
+
+    grant: Grant
+    soft: float
+    hard: float
+
+
 class KeptLeaseFile:
     """The lease file of one run, as the renewer keeps it.
 
-    A full or read-only disk under the state directory does not stop a job whose lock is elsewhere: the job then has no
-    DISTLOCK_LEASE, and ``note`` is told why.
+    A thread of its own writes it, always the latest that it was told: a state directory that hangs must keep neither a
+    renewal nor a release. A full or read-only disk, or one that does not answer, does not stop a job whose lock is
+    elsewhere: the job then has no DISTLOCK_LEASE, and ``note`` is told why.
     """
 
     def __init__(self, owner: str, backend: str, note: Callable[[str], None]) -> None:
         self._note = note
-        self._tidied = False
-        self._written = False
         self._file: LeaseFile | None = None
+        self._written = False
+        self._tidied = False
+        self._wanted: _Lease | None = None
+        self._told = 0  # how many times; the thread has done what it was told the _done-th time
+        self._done = 0
+        self._news = threading.Condition()
+        thread = threading.Thread(target=self._run, args=(owner, backend), name="lease file", daemon=True)
         try:
-            self._file = LeaseFile(state_directory(), owner, backend)
-        except (OSError, ConfigurationError) as error:
-            note(f"no lease file: {error}")
+            thread.start()
+        except RuntimeError as error:  # no thread to be had
+            self._give_up(error)
 
     @property
     def path(self) -> str:
@@ -109,19 +125,53 @@ class KeptLeaseFile:
         return str(self._file.path) if self._file and self._written else ""
 
     def write(self, schedule: Schedule) -> None:
-        if self._file:
-            try:
-                self._file.write(schedule.grant, schedule.soft, schedule.hard)
-                self._written = True
-            except OSError as error:
-                self._note(f"no lease file: {error}")
+        self._tell(_Lease(schedule.grant, schedule.soft, schedule.hard))
 
     def remove(self) -> None:
-        if self._file and self._written:
-            try:
-                self._file.remove()
-            except OSError as error:
-                self._note(f"the lease file could not be removed: {error}")
+        self._tell(None)
+
+    def _tell(self, lease: _Lease | None) -> None:
+        with self._news:
+            self._wanted = lease
+            self._told += 1
+            self._news.notify_all()
+
+    def settle(self, timeout: float) -> None:
+        """Until the disk has what was told, for ``timeout`` seconds at most."""
+        with self._news:
+            told = self._told
+            self._news.wait_for(lambda: self._done >= told, timeout)
+
+    def _run(self, owner: str, backend: str) -> None:
+        try:
+            self._file = file = LeaseFile(state_directory(), owner, backend)
+        except (OSError, ConfigurationError) as error:
+            self._give_up(error)
+            return
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._told > self._done)
+                wanted, told = self._wanted, self._told
+            self._obey(file, wanted)
+            with self._news:
+                self._done = told
+                self._news.notify_all()
+
+    def _give_up(self, error: Exception) -> None:
+        self._note(f"no lease file: {error}")
+        with self._news:
+            self._done = 1 << 62  # nobody waits for what will not come
+            self._news.notify_all()
+
+    def _obey(self, file: LeaseFile, wanted: _Lease | None) -> None:
+        try:
+            if wanted:
+                file.write(*wanted)
+                self._written = True
+            elif self._written:
+                file.remove()
+        except OSError as error:
+            self._note(f"no lease file: {error}" if wanted else f"the lease file could not be removed: {error}")
 
     def tidy(self, now: float) -> None:
         """Once, and not while somebody waits for the child to start."""

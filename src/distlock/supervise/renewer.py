@@ -33,6 +33,7 @@ from ..quoting import quoted
 from ..renewal import Renewal, Schedule, Told
 from ..session import describe
 from ..state import state_directory
+from ..window import request_timeout
 from . import terms
 from .detached import account_of
 from .gate import Links, Order
@@ -45,6 +46,8 @@ _SNAPSHOT_EVERY = 0.5
 _LATER_THAN_SUPERVISOR = 0.03
 _RELEASE = 3.0
 _RELEASE_WHEN_LOST = 0.3
+_LEASE_FILE = 0.2
+"""Seconds for which a release waits until nobody finds the lease file any more."""
 
 
 class Renewer:
@@ -93,6 +96,7 @@ class Renewer:
         self._deadline.set(self._schedule.hard)
         renewal = self._renewal(backend, self._schedule)
         lease_file.write(self._schedule)
+        lease_file.settle(request_timeout(grant))
         self._start_child(renewal)
         self.account.granted(grant)  # not before the child; and before anything is told of renewals
         self._give_back(backend, renewal, self._hold(renewal))
@@ -208,6 +212,7 @@ class Renewer:
 
         def before() -> None:
             self._lease_file.remove()
+            self._lease_file.settle(_LEASE_FILE)
             if end is not None:
                 self.account.ended(end.first, end.text if is_lost else None)
 
