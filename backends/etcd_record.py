@@ -15,12 +15,12 @@ nothing to others; it also says that the lock is kept, or who has taken the leas
 from __future__ import annotations
 
 import json
-import re
-import string
 import time
 from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
 
 from .base import SUCCESS, Client, Marked, Unavailable
+from .client_record import UNREADABLE, as_json, client_in
 
 LAYOUT = b"1"
 LOCKS = b"/distlock/lock/"
@@ -29,17 +29,17 @@ SUCCESSES = b"/distlock/success/"
 MARKS = b"/distlock/mark/"
 FENCES = b"/distlock/fence/"
 _OURS = b"distlock:"
-_PLAIN = frozenset((string.ascii_letters + string.digits + "._-").encode())
 
 
 def encoded(name: str) -> bytes:
-    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in name.encode()).encode()
+    """Every byte but ``A-Za-z0-9._-`` as %XX."""
+    return quote(name, safe="").replace("~", "%7E").encode()  # quote leaves ~ alone
 
 
 def decoded(text: bytes) -> str | None:
     """None for what is nobody's name in this encoding: somebody else's key."""
     try:
-        name = re.sub(rb"%([0-9A-F]{2})", lambda match: bytes.fromhex(match[1].decode()), text).decode()
+        name = unquote_to_bytes(text).decode()
     except ValueError:
         return None
     return name if name and encoded(name) == text else None
@@ -99,18 +99,13 @@ class UnknownLayout(Unavailable):
 
 
 def encode(entry: Entry) -> bytes:
-    """argv[0] and host names may hold bytes that are no UTF-8; these texts are for people."""
     told: dict[str, object] = {**entry.client._asdict(), "ttl": entry.ttl, "holds": entry.holds}
     told.pop("since")
     if entry.kept:
         told["kept"] = True
     if entry.revoked_by is not None:
         told["revoked_by"] = entry.revoked_by
-    clean = {
-        name: text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text
-        for name, text in told.items()
-    }
-    text = json.dumps(clean, separators=(",", ":")).removesuffix("}")
+    text = as_json(told).removesuffix("}")
     return b"%s%s:%s,%s}" % (_OURS, LAYOUT, text.encode(), _since(entry.client.since))
 
 
@@ -132,16 +127,7 @@ def decode(where: bytes, value: bytes) -> Entry | None:
         raise UnknownLayout(where, value)
     try:
         told = json.loads(text)
-        client = Client(
-            owner=str(told["owner"]),
-            host=str(told["host"]),
-            pid=int(told["pid"]),
-            user=str(told["user"]),
-            command=str(told["command"]),
-            label=None if told["label"] is None else str(told["label"]),
-            since=float(told["since"]),
-        )
-        by = told.get("revoked_by")
+        client, by = client_in(told), told.get("revoked_by")
         return Entry(
             client,
             ttl=float(told["ttl"]),
@@ -149,7 +135,7 @@ def decode(where: bytes, value: bytes) -> Entry | None:
             kept=bool(told.get("kept")),
             revoked_by=None if by is None else str(by),
         )
-    except (ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from . import postgres_sql as sql
 from .base import SUCCESS, Grant, LeaseLost, LockState, Refused, Revoked, Safety, Unavailable, Unmarked
+from .client_record import encode
 from .postgres_errors import MissingTables
 from .postgres_record import operator, states
 from .postgres_store import Store, written_marks
 from .postgres_ticket import PostgresTicket
 from .postgres_url import parse
-from .redis_record import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from .base import LockState, Marked
-from .redis_record import decode
+from .client_record import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

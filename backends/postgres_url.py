@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psycopg
 from psycopg import pq
 
-from .base import ConfigurationError
+from .url_parts import control_character, has_control, unescaped, wrong
 
 _DEFAULTS = {
     "application_name": "distlock",
@@ -42,23 +42,22 @@ class Server(NamedTuple):
 def parse(url: str) -> Server:
     """``postgresql://`` or ``postgres://``, whatever libpq takes there. Raises ConfigurationError."""
     scheme, colon, rest = url.partition(":")
-    kind = f"{scheme}:"
     if not colon or not rest.startswith("//"):
-        raise _wrong(kind, f"it begins with {kind}//")
+        raise wrong(scheme, f"it begins with {scheme}://")
     authority, _, query = rest[2:].partition("?")
     if "@" in query or "#" in rest or authority.count("@") > 1 or "@" in authority.partition("/")[2]:
-        raise _wrong(kind, "/, ?, # and @ in a user or password are written %2F, %3F, %23 and %40")
+        raise unescaped(scheme)
     try:
         options = pq.Conninfo.parse(os.fsencode(f"postgresql:{rest}"))
     except psycopg.OperationalError as error:
-        raise _wrong(kind, _reason(str(error))) from None
+        raise wrong(scheme, _reason(str(error))) from None
     given = {o.keyword.decode(): os.fsdecode(o.val) for o in options if o.val is not None}
     if given.get("target_session_attrs") in _READ_ONLY:
-        raise _wrong(kind, "target_session_attrs= must lead to a server that can be written to")
+        raise wrong(scheme, "target_session_attrs= must lead to a server that can be written to")
     if given.get("replication", "false") not in ("false", "off", "no", "0"):
-        raise _wrong(kind, "replication= is for connections of another kind")
-    if any(ord(character) < 0x20 or ord(character) == 0x7F for value in given.values() for character in value):
-        raise _wrong(kind, "it contains a control character")
+        raise wrong(scheme, "replication= is for connections of another kind")
+    if any(map(has_control, given.values())):
+        raise control_character(scheme)
     if "sslrootcert" in given and not os.environ.get("PGSSLMODE"):
         given.setdefault("sslmode", "verify-full")  # libpq would take any certificate: its default is prefer
     return Server({**_DEFAULTS, **given, **_FORCED})
@@ -71,10 +70,6 @@ def conninfo(parameters: dict[str, str]) -> bytes:
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         pairs.append(f"{name}='{escaped}'")
     return os.fsencode(" ".join(pairs))
-
-
-def _wrong(kind: str, what: str) -> ConfigurationError:
-    return ConfigurationError(f"backend URL {kind}//***: {what}")
 
 
 def _reason(said: str) -> str:

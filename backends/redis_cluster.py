@@ -16,7 +16,8 @@ from .redis_errors import Answered
 from .redis_link import Link
 from .redis_retry import Attempts
 from .redis_slots import Node, Slots, slot_of
-from .redis_url import at, parse_several, wrong
+from .redis_url import at, parse_several
+from .url_parts import wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

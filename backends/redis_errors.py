@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import socket
-import ssl
 
 import redis.exceptions as its
 
 from .base import ConfigurationError, DistlockError, Refused, Unavailable
+from .connection_errors import of_connecting
 
 _TRANSIENT = {
     "READONLY": "is a read-only replica",
@@ -33,7 +32,6 @@ _REFUSED = {
 }
 _NOT_HERE = "Script attempted to access a non local key"
 """A key of ours went to another node of a cluster while a script ran."""
-_OF_PEM_FILES = ("PEM_LIB", "NO_CERTIFICATE_OR_CRL_FOUND", "KEY_VALUES_MISMATCH", "NO_START_LINE")
 
 
 class Answered(Unavailable):
@@ -87,21 +85,8 @@ def translated(error: its.RedisError, address: str) -> DistlockError:
 
 
 def _connection(cause: BaseException | None, said: str, address: str) -> DistlockError:
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return Refused(f"{address} has a certificate that does not pass: {cause.verify_message}")
-    if isinstance(cause, ssl.SSLError):
-        reason = cause.reason or "no reason given"
-        if reason in _OF_PEM_FILES:
-            return ConfigurationError(f"{address}: a file of ca=, cert= or key= is no usable PEM file")
-        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
-            return Refused(f"{address} refuses our certificate, or wants one: give cert= and key=")
-        # A server that restarts cuts the handshake short; one that does not speak TLS never will.
-        wrong = "WRONG_VERSION" in reason or "RECORD_LAYER" in reason
-        return Unavailable(f"{address} does not speak TLS" if wrong else f"{address}: TLS: {reason}", permanent=wrong)
-    if isinstance(cause, socket.gaierror):
-        return Unavailable(f"{address}: the name is not resolved: {cause.strerror}")
-    if isinstance(cause, OSError) and cause.strerror:
-        return Unavailable(f"{address} is not reached: {cause.strerror}")
+    if told := of_connecting(cause, address):
+        return told
     if "closed by server" in said:
         return Unavailable(f"{address} closed the connection")
     return Unavailable(f"{address}: {said}")

@@ -1,53 +1,17 @@
-"""What is stored of a holder or waiter, as JSON in ASCII, and what an answer of redis_inspect.lua says."""
+"""What an answer of redis_inspect.lua says."""
 
 from __future__ import annotations
 
-import json
-from typing import NamedTuple
-
-from .base import Client, LockState, Marked
+from .base import LockState, Marked
+from .client_record import decode
 
 KEPT = b"kept:"
-
-
-def encode(client: Client, ttl: float) -> str:
-    """argv[0] and host names may hold bytes that are no UTF-8; these texts are for people."""
-    texts = {
-        name: text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text
-        for name, text in client._asdict().items()
-    }
-    return json.dumps({**texts, "ttl": ttl}, separators=(",", ":"))
-
-
-class Details(NamedTuple):
-    client: Client
-    ttl: float
-    revoked_by: str | None
 
 
 def revoked_by(details: bytes) -> str:
     """Of a holder that is told so."""
     found = decode(details)
     return (found and found.revoked_by) or "somebody"
-
-
-def decode(stored: bytes) -> Details | None:
-    """None for what no distlock has written."""
-    try:
-        told = json.loads(stored)
-        client = Client(
-            owner=str(told["owner"]),
-            host=str(told["host"]),
-            pid=int(told["pid"]),
-            user=str(told["user"]),
-            command=str(told["command"]),
-            label=None if told["label"] is None else str(told["label"]),
-            since=float(told["since"]),
-        )
-        by = told.get("revoked")
-        return Details(client, float(told["ttl"]), None if by is None else str(by))
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def state(name: str, answer: list[bytes | int]) -> LockState:

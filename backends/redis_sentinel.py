@@ -13,7 +13,8 @@ from .base import ConfigurationError, DistlockError, Grant, Mark, Refused, Unava
 from .redis import RedisBackend
 from .redis_link import Link
 from .redis_retry import Attempts
-from .redis_url import at, database, parse_several, wrong
+from .redis_url import at, database, parse_several
+from .url_parts import wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

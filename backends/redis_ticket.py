@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from .base import DistlockError, Grant, Ticket, Unavailable
+from .client_record import encode
 from .redis_reach import wait_until_woken
-from .redis_record import encode
 from .redis_script import Call, ServerTime, script
 
 if TYPE_CHECKING:

@@ -25,10 +25,11 @@ from .base import (
     Unmarked,
 )
 from .redis_ticket import RedisTicket
-from .redis_url import database, parse_several, wrong
+from .redis_url import database, parse_several
 from .redlock_nodes import Nodes
 from .redlock_ticket import RedlockTicket
 from .redlock_view import latest, merged
+from .url_parts import wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

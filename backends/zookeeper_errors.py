@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-
 import kazoo.exceptions as its
 
-from .base import ConfigurationError, DistlockError, Refused, Unavailable
+from .base import DistlockError, Refused, Unavailable
+from .connection_errors import of_connecting
 
-_OF_PEM_FILES = ("PEM_LIB", "NO_CERTIFICATE_OR_CRL_FOUND", "KEY_VALUES_MISMATCH", "NO_START_LINE")
 # By ZooKeeper's numbers, of which not every kazoo has a class.
 _SAID = {
     -4: "lost the connection",
@@ -66,27 +64,6 @@ def translated(error: Exception, address: str) -> DistlockError:
         return Unavailable(f"{address} closed the connection: it has no quorum, is starting, or has too many clients")
     if isinstance(error, its.KazooException):
         return Unavailable(f"{address} answers with error {code} ({type(error).__name__})")
-    return _connection(error, address)
-
-
-def _connection(error: Exception, address: str) -> DistlockError:
-    import ssl  # some milliseconds, which a start without trouble does not need
-
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return Refused(f"{address} has a certificate that does not pass: {error.verify_message}")
-    if isinstance(error, ssl.SSLError):
-        reason = error.reason or "no reason given"
-        if reason in _OF_PEM_FILES or "PEM lib" in str(error):  # newer OpenSSLs give no reason for it
-            return ConfigurationError(f"{address}: a file of ca=, cert= or key= is no usable PEM file")
-        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
-            return Refused(f"{address} refuses our certificate, or wants one: give cert= and key=")
-        # A server that restarts cuts the handshake short; one that does not speak TLS never will.
-        wrong = "WRONG_VERSION" in reason or "RECORD_LAYER" in reason
-        return Unavailable(f"{address} does not speak TLS" if wrong else f"{address}: TLS: {reason}", permanent=wrong)
     if isinstance(error, TimeoutError):
         return Unavailable(f"{address} does not answer")
-    if isinstance(error, socket.gaierror):
-        return Unavailable(f"{address}: the name is not resolved: {error.strerror}")
-    if isinstance(error, OSError) and error.strerror:
-        return Unavailable(f"{address} is not reached: {error.strerror}")
-    return Unavailable(f"{address}: {type(error).__name__}")
+    return of_connecting(error, address) or Unavailable(f"{address}: {type(error).__name__}")

@@ -4,7 +4,6 @@ lost to somebody who was late."""
 
 from __future__ import annotations
 
-import json
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +21,7 @@ from kazoo.protocol.serialization import (
 )
 
 from .base import SUCCESS, Unavailable
+from .client_record import UNREADABLE, as_json
 from .zookeeper_errors import Expired
 from .zookeeper_record import VERSION, encoded, told
 from .zookeeper_wire import NotDone
@@ -55,13 +55,12 @@ def decode(answer: tuple[bytes | None, Any], where: str) -> Stored | None:
     found = told(stored, where) or {}
     try:
         return Stored(stat.mtime / 1000 - float(found["ago"]), stat.mtime / 1000 + float(found["keep"]))
-    except (KeyError, TypeError, ValueError):
+    except UNREADABLE:
         return None
 
 
 def _encode(mark: Mark) -> bytes:
-    found = {"version": VERSION, "ago": mark.ago, "keep": mark.keep}
-    return json.dumps(found, separators=(",", ":")).encode("ascii")
+    return as_json({"version": VERSION, "ago": mark.ago, "keep": mark.keep}).encode()
 
 
 class Writer:

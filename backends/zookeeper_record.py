@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from .base import Client, Unavailable
+from .client_record import UNREADABLE, as_json, client_in
 
 VERSION = 1
 MARK = "__lock__"
@@ -72,14 +73,11 @@ class Entry(NamedTuple):
 
 
 def encode(entry: Entry) -> bytes:
-    """argv[0] and host names may hold bytes that are no UTF-8; these texts are for people."""
     record: dict[str, Any] = {"version": VERSION, **entry.client._asdict()}
     record.update(ttl=entry.ttl, beat=entry.beat, session=entry.session.hex())
     if entry.revoked_by is not None:
         record.update(revoked_by=entry.revoked_by, renewed=entry.renewed)
-    for name, value in record.items():
-        record[name] = value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
-    return _encoded(record)
+    return as_json(record).encode()
 
 
 def decode(stored: bytes | None, where: str) -> Entry | None:
@@ -88,30 +86,18 @@ def decode(stored: bytes | None, where: str) -> Entry | None:
     if found is None:
         return None
     try:
-        client = Client(
-            owner=str(found["owner"]),
-            host=str(found["host"]),
-            pid=int(found["pid"]),
-            user=str(found["user"]),
-            command=str(found["command"]),
-            label=None if found["label"] is None else str(found["label"]),
-            since=float(found["since"]),
-        )
+        client = client_in(found)
         beat = None if found["beat"] is None else float(found["beat"])
         entry = Entry(client, float(found["ttl"]), beat, bytes.fromhex(found["session"]))
         if found.get("revoked_by") is None:
             return entry
         return entry._replace(revoked_by=str(found["revoked_by"]), renewed=float(found["renewed"]))
-    except (ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None
 
 
 def encode_token(token: int) -> bytes:
-    return _encoded({"version": VERSION, "token": token})
-
-
-def _encoded(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":")).encode("ascii")
+    return as_json({"version": VERSION, "token": token}).encode()
 
 
 def last_token(stored: bytes | None, where: str) -> int | None:
