@@ -3,8 +3,8 @@
 An engine keeps locks somewhere: a holder, a queue of waiters and a fencing token a lock. The core decides when to
 try, wait, renew and give up; an engine only answers. Every engine keeps these promises, and the contract suite in
 tests/ holds each of them to it on a real server:
-
-* at most one unexpired grant of a lock at any time, judged by the server's clock, never by a client's wall clock;
+* at most one unexpired grant of a lock at any time (of one for several ``holders``: as many, and each with an index of
+  its own), judged by the server's clock, never by a client's wall clock;
 * renew and release compare the owner and act in one atomic step;
 * tokens of one lock strictly grow, over release, expiry, crash and restart;
 * nothing is stored without an expiry, and nothing is left behind but one bounded record a lock;
@@ -17,7 +17,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
+
+if TYPE_CHECKING:
+    from .probe import Probe
 
 Safety = Literal["efficiency", "correctness"]
 
@@ -44,6 +47,10 @@ class Refused(DistlockError):
 
 class ConfigurationError(DistlockError):
     """A backend URL or a setting that cannot work as written."""
+
+
+class OtherHolders(ConfigurationError):
+    """The lock is held by somebody who says another number of holders: see several.py."""
 
 
 class LeaseLost(DistlockError):
@@ -77,6 +84,8 @@ class Request(NamedTuple):
     name: str
     ttl: float
     client: Client
+    holders: int = 1
+    """How many may hold it at once. While it is held, only requests that say the same are served."""
 
 
 class Grant(NamedTuple):
@@ -88,6 +97,9 @@ class Grant(NamedTuple):
     token: int | None
     ttl: float
     valid_from: float
+    holders: int = 1
+    holder_index: int = 0
+    """From 0 to ``holders`` - 1, which is the request's: no two unexpired grants of a lock have the same."""
 
 
 class Mark(NamedTuple):
@@ -116,6 +128,18 @@ class Marked(NamedTuple):
     """Seconds since then, by the same clock."""
 
 
+class Holding(NamedTuple):
+    """One of several holders of a lock."""
+
+    holder_index: int
+    token: int | None
+    holder: Client
+    ttl: float
+    expires_in: float
+    kept: bool = False
+    revoked_by: str | None = None
+
+
 class LockState(NamedTuple):
     """One lock as the engine sees it now. A foreign holder (one that is not distlock) is held with holder None."""
 
@@ -131,6 +155,10 @@ class LockState(NamedTuple):
     """Held by nobody: its last holder's run is over and asked for the lock to be kept."""
     revoked_by: str | None = None
     """The operator who took the lease away; it ends as soon as the holder's job is dead."""
+    max_holders: int = 1
+    """How many may hold it at once, as those say who hold it."""
+    holdings: tuple[Holding, ...] = ()
+    """If more than one: all holders, by index. The fields above show the first."""
 
 
 class Environment(NamedTuple):
@@ -149,7 +177,7 @@ class Ticket(Protocol):
     @abstractmethod
     def poll(self) -> Grant | None:
         """Try ONCE: the grant, or None while the lock is somebody else's or somebody is before us.
-        Raises Unavailable, Refused."""
+        Raises Unavailable, Refused; OtherHolders while it is held by a distlock that asked for another number."""
 
     @abstractmethod
     def wait(self, timeout: float, cancel: int) -> None:
@@ -185,9 +213,8 @@ class Backend(Protocol):
         """Raises ConfigurationError when the URL cannot work."""
 
     def prepare(self, timeout: float) -> tuple[str, ...]:
-        """Make what has to be at the server before the first lock, and check that it may be used: what there is now, a
-        clause each for people; () if nothing has to be there. Locks do the same on first use, if they are allowed to.
-        Raises Unavailable, Refused."""
+        """Make what the server needs before the first lock, as locks do on first use if allowed to, and check that it
+        may be used: what there is now, a clause each for people. Raises Unavailable, Refused."""
         return ()
 
     @abstractmethod
@@ -200,17 +227,17 @@ class Backend(Protocol):
 
     @abstractmethod
     def alarm(self, grant: Grant) -> int | None:
-        """A descriptor that becomes readable when the engine was told something about the lease since it was last
-        renewed: its key was removed, its session ended. ``renew`` is asked at once then, and decides; it takes the
-        news off the descriptor. None from an engine that is told nothing; another one after any renewal."""
+        """A descriptor, perhaps another after each renewal, that becomes readable when the engine was told something of
+        the lease since then: its key was removed, its session ended. ``renew`` is asked at once, and decides; it takes
+        the news off the descriptor. None from an engine that is told nothing."""
 
     @abstractmethod
     def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
         """Free the lock if ``grant.owner`` still holds it and wake the next waiter; touch nothing otherwise. In the
-        same atomic step ``marks`` are written, and with ``keep_for`` the lock is not free but kept for so many seconds
-        more: nobody's, and had by nobody. Raises Unavailable, Refused; ValueError if it is to be kept where the engine
-        cannot (``keeps``); Unmarked if the lock was given back, but a mark other than SUCCESS could not be written: a
-        release does not fail for want of room for one."""
+        same step ``marks`` are written, and with ``keep_for`` it is kept for so many seconds more: nobody's, and had by
+        nobody. Raises Unavailable, Refused; ValueError if it is to be kept where the engine cannot (``keeps``);
+        Unmarked if the lock was given back, but a mark other than SUCCESS could not be written: a release does not fail
+        for want of room for one."""
 
     @abstractmethod
     def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
@@ -250,6 +277,20 @@ class Backend(Protocol):
     @abstractmethod
     def reset_fence(self, resource: str, index: int, timeout: float) -> None:
         """Forget what advance_fence remembered. Raises as that."""
+
+    @abstractmethod
+    def probe(self, timeout: float) -> Probe:
+        """What the server is, and what of its settings as they are now breaks locks. Changes nothing. Raises
+        Unavailable, Refused."""
+
+    @abstractmethod
+    def purge(
+        self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
+    ) -> Iterator[str]:
+        """Forget locks, and give their names: those ``wanted`` that nobody holds or waits for, that have no mark which
+        is yet to be remembered, and were last granted or released at least so many seconds ago. Tokens granted later
+        are greater than those forgotten. With ``fences``, fence registers go, instead of locks. Each request ends
+        within the time-out. Raises Unavailable, Refused."""
 
     @abstractmethod
     def places(self, name: str) -> tuple[str, ...]:

@@ -45,8 +45,8 @@ def client(owner: str | None = None, pid: int | None = None, label: str | None =
     )
 
 
-def request(name: str, ttl: float, owner: str | None = None) -> Request:
-    return Request(name, ttl, client(owner))
+def request(name: str, ttl: float, owner: str | None = None, holders: int = 1) -> Request:
+    return Request(name, ttl, client(owner), holders)
 
 
 @contextmanager
@@ -83,14 +83,16 @@ def acquire(ticket: Ticket, seconds: float = 10.0) -> Grant:
     return grant
 
 
-def take(backend: Backend, name: str, ttl: float = 30.0, owner: str | None = None, seconds: float = 10.0) -> Grant:
-    with backend.enqueue(request(name, ttl, owner)) as ticket:
+def take(
+    backend: Backend, name: str, ttl: float = 30.0, owner: str | None = None, seconds: float = 10.0, holders: int = 1
+) -> Grant:
+    with backend.enqueue(request(name, ttl, owner, holders)) as ticket:
         return acquire(ticket, seconds)
 
 
-def try_once(backend: Backend, name: str, ttl: float = 30.0) -> Grant | None:
+def try_once(backend: Backend, name: str, ttl: float = 30.0, holders: int = 1) -> Grant | None:
     """What ``distlock run -n`` does."""
-    with backend.enqueue(request(name, ttl)) as ticket:
+    with backend.enqueue(request(name, ttl, holders=holders)) as ticket:
         return ticket.poll()
 
 
@@ -214,6 +216,7 @@ def main() -> None:
     parser.add_argument("--ttl", type=float)
     parser.add_argument("--pid", type=int, help="of the supervisor; else its own")
     parser.add_argument("--owner")
+    parser.add_argument("--holders", type=int, default=1)
     parser.add_argument("--no-renewals", action="store_true")
     parser.add_argument("--identity", type=int, nargs="+", metavar="ID", help="uid, gid and supplementary groups")
     parser.add_argument("--hide", action="store_true", help="be a process that its own user may not look into")
@@ -232,7 +235,7 @@ def main() -> None:
             backend.release(counting, 5.0)
         return
     try:
-        asked = Request(options.name, options.ttl, client(options.owner, options.pid))
+        asked = Request(options.name, options.ttl, client(options.owner, options.pid), options.holders)
         with backend.enqueue(asked) as ticket:
             grant = ticket.poll()
             if grant is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar, Self, final
 
 from distlock.backends.base import Backend, Client, Environment, Grant, LockState, Mark, Marked, Request, Safety, Ticket
+from distlock.backends.probe import Probe
 from distlock.errors import Cancelled
 
 
@@ -152,6 +153,14 @@ class ScriptedBackend(Backend):
 
     def locks(self, timeout: float) -> Iterator[LockState]:
         raise AssertionError(f"nobody lists locks here, within {timeout} s or not")
+
+    def probe(self, timeout: float) -> Probe:
+        raise AssertionError(f"nobody probes here, within {timeout} s or not")
+
+    def purge(
+        self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
+    ) -> Iterator[str]:
+        raise AssertionError(f"nobody purges {wanted} here: {unused_for}, {timeout}, {fences}")
 
     def places(self, name: str) -> tuple[str, ...]:
         raise AssertionError(f"nobody asks where {name} is kept")

@@ -9,11 +9,12 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Self, final
 
 from distlock import backends
 from distlock.backends.base import Backend, Environment, Grant, LockState, Mark, Marked, Request, Safety, Ticket
+from distlock.backends.probe import Probe
 from distlock.cli.main import main
 
 
@@ -76,6 +77,14 @@ class FaultyBackend(Backend):
 
     def inspect(self, name: str, timeout: float) -> LockState:
         return self._inner.inspect(name, timeout)
+
+    def probe(self, timeout: float) -> Probe:
+        return self._inner.probe(timeout)
+
+    def purge(
+        self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
+    ) -> Iterator[str]:
+        return self._inner.purge(wanted, unused_for, timeout, fences=fences)
 
     def locks(self, timeout: float) -> Iterator[LockState]:
         return self._inner.locks(timeout)
