@@ -17,10 +17,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
-if TYPE_CHECKING:
-    from .probe import Probe
+from .probe import Probe
 
 Safety = Literal["efficiency", "correctness"]
 
