@@ -23,6 +23,8 @@ COMMANDS = (
     "inspect",
     "release",
     "drill",
+    "doctor",
+    "purge",
     "backends",
     "config",
     "init",

@@ -66,8 +66,10 @@ def test_versions_of_all_that_a_report_needs() -> None:
 def test_no_client_library_is_loaded_for_it() -> None:
     heavy = "redis", "psycopg", "etcd3", "grpc", "kazoo", "rich", "prometheus_client"
     program = (
-        f"import sys; from distlock.cli.versions import installed; installed(); print({heavy} & sys.modules.keys())"
-    ).replace("('", "{'").replace("')", "'}")
+        (f"import sys; from distlock.cli.versions import installed; installed(); print({heavy} & sys.modules.keys())")
+        .replace("('", "{'")
+        .replace("')", "'}")
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
