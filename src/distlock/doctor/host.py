@@ -52,9 +52,9 @@ class StateDirectory:
 def directory_findings(path: Path) -> Iterator[Noted]:
     """Writes a file there and removes it; makes no directory."""
     there = path
-    while not there.exists() and there != there.parent:
-        there = there.parent
     try:
+        while not there.exists() and there != there.parent:
+            there = there.parent
         _write(there) if there == path else _may_be_made(there)
         room = os.statvfs(there)
     except OSError as error:
