@@ -111,6 +111,7 @@ def test_a_pause_is_seen() -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         process.stdout.readline()
+        time.sleep(0.3)  # it goes on to watch
         process.send_signal(signal.SIGSTOP)
         wait_until(lambda: "\nState:\tT" in Path(f"/proc/{process.pid}/status").read_text())
         time.sleep(0.6)
