@@ -55,7 +55,10 @@ SILENT = {
 TELLING = {
     "prints": ("{distlock} run -n printing -- echo printed", "printed"),
     "fails": ("{distlock} run -n failing -- sh -c 'echo broken >&2; exit 3'", "broken"),
-    "has no backend": ("{distlock} run -n -b redis://127.0.0.1:1 job -- echo never", "distlock: redis://127.0.0.1:1"),
+    "has no backend": (
+        "{distlock} run -n -b redis://127.0.0.1:1 job -- echo never",
+        "distlock: 127.0.0.1:1 is not reached",
+    ),
     "waits in vain": ("{distlock} run --wait 0.5 busy -- echo never", "distlock: 'busy': not had within 500ms"),
 }
 CODES = {
