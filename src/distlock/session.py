@@ -13,10 +13,10 @@ from .backends.base import Backend, Busy, Client, Grant, LockState, Refused, Req
 from .durations import format_duration
 from .errors import Cancelled, NestedRun
 from .quoting import quoted
+from .timeouts import LOOK
 
 FIRST_CONTACT = 10.0
 """Seconds for which a backend that does not answer is tried before the first answer, if the wait is that long."""
-_REQUEST = 5.0
 _LONGEST_PAUSE = 1.0
 
 
@@ -118,7 +118,7 @@ class Acquisition:
     def _look_at_holder(self) -> None:
         """Once, after the first try was in vain. A backend that does not tell does not end the wait."""
         try:
-            state = self._backend.inspect(self._request.name, _REQUEST)
+            state = self._backend.inspect(self._request.name, LOOK)
         except (Unavailable, Refused):
             return
         self._looked = True
@@ -134,7 +134,7 @@ class Acquisition:
         holder = "held by somebody else"
         if self._explain:
             try:
-                holder = describe(self._backend.inspect(self._request.name, _REQUEST))
+                holder = describe(self._backend.inspect(self._request.name, LOOK))
             except (Unavailable, Refused):
                 pass
         return f"{quoted(self._request.name)}: {waited}{holder}"

@@ -23,17 +23,13 @@ from ..names import check_name
 from ..quoting import quoted
 from ..requirement import CLASSES, refuse_embedded_default
 from ..supervise.wire import FAILURES, Kind, Message
+from ..timeouts import ANSWER, CANCEL, RELEASED
 from .lease import Lease
 from .order import Order
 from .process import RenewerProcess
 from .watch import Watch
 
-_CANCEL = 0.8
-"""Seconds for the renewer to leave the queue."""
-_RELEASE = 5.0
 _RELEASE_WHEN_LOST = 2.0
-_ANSWER = 15.0
-"""Seconds beyond the wait after which a renewer that says nothing is given up."""
 
 
 class _Mark:
@@ -148,7 +144,7 @@ class Hold(AbstractContextManager[Lease]):
             return Lease(wanted.name, wanted.owner, token, float(granted.text), watch)  # the TTL as it was granted
         except BaseException:
             self._renewer = None
-            renewer.release(_CANCEL)
+            renewer.release(CANCEL)
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -158,7 +154,7 @@ class Hold(AbstractContextManager[Lease]):
         self._mark.owner = ""
         renewer, self._renewer = self._renewer, None
         broken = self._watch.end()
-        trouble = renewer.release(_RELEASE if broken is None else _RELEASE_WHEN_LOST)
+        trouble = renewer.release(RELEASED if broken is None else _RELEASE_WHEN_LOST)
         if broken is not None:
             loss = f"{quoted(wanted.name)}: lease lost: {broken}"
             if error is not None:
@@ -173,7 +169,7 @@ class Hold(AbstractContextManager[Lease]):
 
 def _await_grant(renewer: RenewerProcess, wait: float | None) -> Message:
     """The message of the grant; raises what prevented it."""
-    until = None if wait is None else boottime() + wait + _ANSWER
+    until = None if wait is None else boottime() + wait + ANSWER
     while True:
         gone = renewer.is_gone()
         for message in renewer.messages():

@@ -33,6 +33,7 @@ from ..quoting import quoted
 from ..renewal import Renewal, Schedule, Told
 from ..session import describe
 from ..state import state_directory
+from ..timeouts import RELEASE
 from ..window import request_timeout
 from . import terms
 from .detached import account_of
@@ -44,7 +45,6 @@ from .wire import Kind, Message, failure
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
 _LATER_THAN_SUPERVISOR = 0.03
-_RELEASE = 3.0
 _RELEASE_WHEN_LOST = 0.3
 _LEASE_FILE = 0.2
 """Seconds for which a release waits until nobody finds the lease file any more."""
@@ -88,7 +88,7 @@ class Renewer:
         lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
         self._lease_file = lease_file
         grant = self._acquire_or_clean_up(backend)
-        if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, _RELEASE):
+        if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, RELEASE):
             self._note(1, other_ttl)
         terms.use_window(self._plan, backend, grant)
         self._granted_at = boottime()
@@ -216,7 +216,7 @@ class Renewer:
             if end is not None:
                 self.account.ended(end.first, end.text if is_lost else None)
 
-        patience = _RELEASE_WHEN_LOST if is_lost else _RELEASE
+        patience = _RELEASE_WHEN_LOST if is_lost else RELEASE
         keep_for = 0.0 if is_lost or renewal.lost or end is None else self._keep_for(backend)
         trouble = ""
         try:

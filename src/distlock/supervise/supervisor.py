@@ -20,6 +20,7 @@ from ..durations import format_duration
 from ..errors import CommandNotExecutable, CommandNotFound, InternalError, MaxRunReached
 from ..notices import say, say_if_ready
 from ..quoting import quoted
+from ..timeouts import ANSWER, CANCEL, RELEASED
 from . import tree
 from .cgroup import ControlGroup
 from .child import ParkedChild
@@ -30,11 +31,6 @@ from .plan import Plan
 from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
 from .wire import FAILURES, Kind, Message
 
-_CANCEL = 0.8
-"""Seconds for the renewer to leave the queue when a signal ends the waiting."""
-_ANSWER = 15.0
-"""Seconds beyond the wait after which a renewer that says nothing is given up."""
-_RELEASE = 5.0
 _ACCOUNT = 0.5
 """Seconds for which the end of a run waits for its record."""
 _RELEASE_WHEN_LOST = 0.5
@@ -116,7 +112,7 @@ class Supervisor:
         """Until the renewer has the lock and has ordered the child to start; or the wait status to end with. Whatever
         says that nothing was started takes the permission back first."""
         plan, since = self._plan, boottime()
-        given_up_at = None if plan.wait is None else boottime() + plan.jitter + plan.wait + _ANSWER
+        given_up_at = None if plan.wait is None else boottime() + plan.jitter + plan.wait + ANSWER
         while True:
             messages = self._channel.receive()
             for index, message in enumerate(messages):
@@ -147,7 +143,7 @@ class Supervisor:
                 self._early.append(info)
             elif info.si_signo in FORWARDED:
                 self._channel.send(Message(Kind.RELEASE, -1))
-                self._await_renewer(_CANCEL)
+                self._await_renewer(CANCEL)
                 return info.si_signo  # as a wait status: death by this signal
             else:
                 stop_self(info.si_signo)
@@ -161,7 +157,7 @@ class Supervisor:
         """Let the renewer give the lock back; why it could not, or None."""
         self._channel.send(end)
         trouble: str | None = "the renewer was dead" if self._channel.peer_is_gone else "no answer in time"
-        until = time.monotonic() + (_RELEASE_WHEN_LOST if end.second else _RELEASE + self._plan.min_hold)
+        until = time.monotonic() + (_RELEASE_WHEN_LOST if end.second else RELEASED + self._plan.min_hold)
         while not self._channel.peer_is_gone and time.monotonic() < until:
             messages = self._channel.receive()
             for message in messages:
