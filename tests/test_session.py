@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from distlock.backends.base import Busy, Grant, LockState, Refused, Request, Unavailable
 from distlock.errors import Cancelled, NestedRun
-from distlock.session import FIRST_CONTACT, Acquisition, Waiting, describe, pause
+from distlock.holders import describe
+from distlock.session import FIRST_CONTACT, Acquisition, Waiting, pause
 from fakes import FakeClock, ScriptedBackend, a_client
 
 DOWN = Unavailable("no answer")

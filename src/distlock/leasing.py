@@ -46,6 +46,7 @@ class Wanted(NamedTuple):
     """Whether a conflict will be shown to anybody: describing the holder costs a request."""
     outer_owners: tuple[str, ...]
     impatient: bool = False
+    max_holders: int = 1
 
 
 def acquire(
@@ -55,7 +56,7 @@ def acquire(
     on_waiting: Callable[[LockState], None] | None = None,
     on_asking: Callable[[], None] | None = None,
 ) -> Grant:
-    """Raises Busy, NestedRun, Unavailable, Refused; Cancelled once ``cancel`` is readable."""
+    """Raises Busy, NestedRun, OtherHolders, Unavailable, Refused; Cancelled once ``cancel`` is readable."""
     client = Client(
         owner=wanted.owner,
         host=os.uname().nodename,
@@ -71,7 +72,7 @@ def acquire(
         qualify = lambda: check_class(backend, wanted.backend_shown, required, REQUEST)  # noqa: E731
     return Acquisition(
         backend,
-        Request(wanted.name, wanted.ttl, client),
+        Request(wanted.name, wanted.ttl, client, wanted.max_holders),
         Waiting(wanted.wait, wanted.jitter, wanted.outer_owners, wanted.impatient),
         cancel,
         boottime,

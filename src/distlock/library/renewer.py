@@ -83,7 +83,8 @@ def _hold(
         Told(deadline.set, lost, lambda line: channel.send(Message(Kind.TROUBLE, text=line))),
     )
     deadline.set(schedule.hard)
-    channel.send(Message(Kind.GRANTED, -1 if grant.token is None else grant.token, text=repr(grant.ttl)))
+    token = -1 if grant.token is None else grant.token
+    channel.send(Message(Kind.GRANTED, token, grant.holder_index, repr(grant.ttl)))
     renewal.start()
     leave.poll()
     # A host that has lost its descriptors without knowing it must not go on in the belief that it holds the lock.

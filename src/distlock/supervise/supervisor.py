@@ -15,7 +15,7 @@ import time
 
 from ..account import Inherited
 from ..backends.base import LeaseLost, Unavailable
-from ..clock import TICK, boottime
+from ..clock import NEVER, TICK, boottime
 from ..durations import format_duration
 from ..errors import CommandNotExecutable, CommandNotFound, InternalError, MaxRunReached
 from ..notices import say, say_if_ready
@@ -57,6 +57,7 @@ class Supervisor:
         self._child = child
         self._cgroup = cgroup
         self._granted = Inherited()
+        self._is_held = False
         self._notes: list[str] = []
         self._early: list[signal.struct_siginfo] = []
 
@@ -118,9 +119,9 @@ class Supervisor:
             for index, message in enumerate(messages):
                 if message.kind is Kind.GRANTED:
                     self._channel.put_back(messages[index + 1 :])
-                    token = None if message.first < 0 else message.first
-                    self._granted = Inherited(boottime() - since, boottime(), token)
+                    self._granted = self._as_granted(message, since)
                     return None
+                self._is_held |= message.kind is Kind.HELD
                 if message.kind is Kind.FAILED and self._nothing_is_started():
                     self._await_account(messages[index:])
                     for text in self._notes:
@@ -143,11 +144,20 @@ class Supervisor:
                 self._early.append(info)
             elif info.si_signo in FORWARDED:
                 self._channel.send(Message(Kind.RELEASE, -1))
-                self._await_renewer(CANCEL)
+                self._await_renewer()
                 return info.si_signo  # as a wait status: death by this signal
             else:
                 stop_self(info.si_signo)
                 self._gate.permit(permission)
+
+    def _as_granted(self, message: Message, since: float) -> Inherited:
+        token, index = (None if number < 0 else number for number in (message.first, message.second))
+        return Inherited(boottime() - since, boottime(), token, index, is_locked=not self._is_open)
+
+    @property
+    def _is_open(self) -> bool:
+        """--fail-open: the child runs without a lock."""
+        return self._deadline.get() == NEVER
 
     def _nothing_is_started(self) -> bool:
         """And nothing will be."""
@@ -192,7 +202,7 @@ class Supervisor:
         from .detached import account_of
 
         account = account_of(self._plan, os.getpid(), self._notes.append)
-        account.inherit(self._granted, end.first, end.text if end.second else None)
+        account.inherit(self._granted, end.first, end.text if end.second else None, is_open=self._is_open)
         keeper = threading.Thread(target=account.close, daemon=True)
         keeper.start()
         keeper.join(_ACCOUNT)
@@ -202,11 +212,13 @@ class Supervisor:
             return []
         return [f"{quoted(self._plan.name)}: the lock could not be released ({trouble}); it ends with its lease"]
 
-    def _await_renewer(self, seconds: float) -> None:
-        """Until it has ended by itself; then by force."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._channel.peer_is_gone:
-            self._channel.receive()
+    def _await_renewer(self) -> None:
+        """Until it has ended by itself; then by force. One that has the lock gets the time to give it back."""
+        since = time.monotonic()
+        while not self._channel.peer_is_gone:
+            self._is_held |= any(message.kind is Kind.HELD for message in self._channel.receive())
+            if time.monotonic() > since + (RELEASED if self._is_held else CANCEL):
+                break
             time.sleep(0.001)
         self._end_renewer()
 
