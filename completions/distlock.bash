@@ -7,7 +7,7 @@ _distlock()
     local flags='-n --nonblock --nb -v --verbose -q --quiet --fail-open -x -e --exclusive -o --close -h --help'
     local valued='--ttl -w --wait --timeout -E --conflict-exit-code -b --backend -k --kill-after --kill-signal
         --jitter --label --descendants --require --log-to --log-format --config
-        --max-run --min-hold --min-interval --once --once-keep --mark --skip-exit-code'
+        --max-run --min-hold --min-interval --once --once-keep --mark --skip-exit-code --max-holders'
     local signals='TERM INT HUP QUIT USR1 USR2 KILL'
 
     # bash splits at ':' and '=' too (COMP_WORDBREAKS), so that redis://h is three words. Put together again what has

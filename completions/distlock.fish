@@ -17,7 +17,7 @@ function __distlock_part
         if test $options = yes; and string match -qr -- '^-.' $word
             if test "$word" = --
                 set options no
-            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants|require|log-to|log-format|config|max-run|min-hold|min-interval|once|once-keep|mark|skip-exit-code)$' $word
+            else if string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|kill-after|kill-signal|jitter|label|descendants|require|log-to|log-format|config|max-run|min-hold|min-interval|once|once-keep|mark|skip-exit-code|max-holders)$' $word
                 set -e words[1]
             end
         else
@@ -66,6 +66,7 @@ complete -c distlock -n '__distlock_in options' -l once -x -d 'Skip if done for 
 complete -c distlock -n '__distlock_in options' -l once-keep -x -d 'How long a key is remembered'
 complete -c distlock -n '__distlock_in options' -l mark -x -a 'success start' -d 'When the window closes'
 complete -c distlock -n '__distlock_in options' -l skip-exit-code -x -d 'Exit code of a skipped run'
+complete -c distlock -n '__distlock_in options' -l max-holders -x -d 'So many holders at once'
 complete -c distlock -n '__distlock_in options' -l fail-open -d 'Run without a lock if the backend is not reached'
 complete -c distlock -n '__distlock_in options' -l descendants -x -a 'leave kill wait' -d 'What a finished command left running'
 complete -c distlock -n '__distlock_in options' -l log-to -x -a 'syslog journal (__fish_complete_path (commandline -ct))' -d 'A line for each event'
