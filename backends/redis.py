@@ -249,13 +249,17 @@ class RedisBackend(Backend):
         keys and for each lock, and only the batch is in memory. Locks of an unknown layout stay."""
         if fences:
             return
+        for name in self.recorded(timeout):
+            if wanted(name) and self.forget(name, unused_for, timeout):
+                yield name
+
+    def recorded(self, timeout: float) -> Iterator[str]:
+        """Names of locks that have a record; some more than once. ``timeout`` is for each request."""
         for link in self.reach.masters(self.clock() + timeout):
-            for key in link.scan(f"{_PREFIX}*}}:token", _SCAN, timeout):
-                name = _name_in(key)
-                if name and wanted(name) and self.forget(name, unused_for, timeout):
-                    yield name
+            yield from filter(None, map(_name_in, link.scan(f"{_PREFIX}*}}:token", _SCAN, timeout)))
 
     def forget(self, name: str, unused_for: float, timeout: float) -> bool:
+        """If nobody needs it."""
         arguments = (str(int(unused_for * 1e6)), self.channels(name))
         call = Call(script("purge"), self.all_keys(name), arguments)
         return bool(self.reach.ask(call, self.clock() + timeout) == b"purged")

@@ -67,7 +67,7 @@ def _waiters(answer: list[bytes | int]) -> tuple[Client, ...]:
 
 def _holding(left: bytes | int, record: bytes | int) -> Holding | None:
     """None if nobody can read who it is."""
-    index, token, how, stored = bytes(record).split(b" ", 3)  # type: ignore[arg-type]
+    index, token, how, stored = bytes(record).split(b" ", 3)
     known = decode(stored)
     if known is None:
         return None
