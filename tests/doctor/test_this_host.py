@@ -80,7 +80,10 @@ print(*[n.key for name in ("", "below") for n in directory_findings(Path({str(pa
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
-    assert keys(directory_findings(tmp_path / "x")) == ["state-directory-unwritable"]
+    for path in (tmp_path / "x", tmp_path / "x/below"):
+        (found,) = directory_findings(path)
+        assert found.key == "state-directory-unwritable"
+        assert found.finding.evidence == f"{tmp_path}/x: Not a directory"
 
 
 def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,8 @@ def test_renewals_on_record_count(lab: Lab) -> None:
 
 
 def test_the_state_directory_is_looked_at(lab: Lab) -> None:
-    lab.environment["DISTLOCK_STATE_DIR"] = "/proc/distlock"
+    (lab.folder / "file").touch()
+    lab.environment["DISTLOCK_STATE_DIR"] = str(lab.folder / "file/state")
     assert "state-directory-unwritable" in keys(answer(lab, code=1))
 
 

@@ -55,6 +55,8 @@ def directory_findings(path: Path) -> Iterator[Noted]:
     try:
         while not there.exists() and there != there.parent:
             there = there.parent
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         _write(there) if there == path else _may_be_made(there)
         room = os.statvfs(there)
     except OSError as error:
@@ -73,8 +75,6 @@ def _may_be_made(parent: Path) -> None:
 
 
 def _write(folder: Path) -> None:
-    if not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     trial = folder / f"doctor.{os.getpid()}"
     descriptor = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
