@@ -128,7 +128,7 @@ def test_of_a_run_that_succeeds(lab: Lab, guarded: Guarded, way: Callable[[Lab, 
     said = [repr(process.communicate(timeout=30)) for process in (run, waiter)]
     assert run.returncode in (0, 1)
     assert waiter.returncode == 0
-    commands = "status -a", "history --json", "metrics", "config --json", "doctor", "doctor --json", "purge --yes"
+    commands = "status -a", "history --json", "metrics", "config --json", "doctor", "purge --yes"
     shown += [say_all(lab, *words.split()) for words in commands]
     check(left_behind(lab), 5000)
     check(processes, 100)
