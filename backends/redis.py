@@ -30,6 +30,7 @@ from .base import (
 )
 from .redis_errors import Answered
 from .redis_link import Link
+from .redis_probe import look, named, probe_of
 from .redis_record import revoked_by, state
 from .redis_script import Call, script
 from .redis_ticket import RedisTicket
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .base import Environment, Request
+    from .probe import Probe
     from .redis_link import Answer
     from .redis_reach import Reach
 
@@ -77,7 +79,7 @@ class RedisBackend(Backend):
         beside = f"{_PREFIX}{name}}}"
         return (
             f"lock:{name}",
-            *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "marks")),
+            *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "marks", "places", "holders")),
         )
 
     @staticmethod
@@ -102,7 +104,11 @@ class RedisBackend(Backend):
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
         # Only keys that a lock which is held has: while a cluster moves a slot, one that is missing is everybody's.
-        call = Call(script("renew"), self.keys(grant.name)[:3], (grant.owner, self.milliseconds(grant.ttl)))
+        keys, words = self.keys(grant.name), (grant.owner, self.milliseconds(grant.ttl))
+        if grant.holders > 1:
+            call = Call(script("renew_several"), (*keys[:2], *keys[6:]), (*words, str(grant.holder_index)))
+        else:
+            call = Call(script("renew"), keys[:3], words)
         answer = self.reach.ask(call, self.clock() + timeout)
         if isinstance(answer, list):
             raise Revoked(f"an operator released it: {revoked_by(answer[1])}")
@@ -116,13 +122,23 @@ class RedisBackend(Backend):
         return None
 
     def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
-        self.leave(grant.name, grant.owner, timeout, marks, keep_for)
+        self.leave(grant.name, grant.owner, grant.holders, timeout, marks, keep_for)
 
-    def leave(self, name: str, owner: str, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
+    def leave(
+        self,
+        name: str,
+        owner: str,
+        holders: int,
+        timeout: float,
+        marks: tuple[Mark, ...] = (),
+        keep_for: float = 0.0,
+    ) -> None:
+        """Give up the lock or the place in the queue, whichever it is that the owner has."""
         words = [word for mark in marks for word in self._words(mark)]
         kept = self.milliseconds(keep_for) if keep_for else "0"
         arguments = (owner, self.channels(name), kept, *words)
-        answer = self.reach.ask(Call(script("leave"), self.keys(name), arguments), self.clock() + timeout)
+        leave = script("leave_several" if holders > 1 else "leave")
+        answer = self.reach.ask(Call(leave, self.keys(name), arguments), self.clock() + timeout)
         if isinstance(answer, list) and any(mark.slot != SUCCESS for mark in marks):
             raise Unmarked(f"{self.reach.address}: {answer[1].decode(errors='backslashreplace')}")
 
@@ -206,6 +222,31 @@ class RedisBackend(Backend):
 
     def reset_fence(self, resource: str, index: int, timeout: float) -> None:
         self.advance_fence(resource, index, 0, timeout)
+
+    def probe(self, timeout: float) -> Probe:
+        until = self.clock() + timeout
+        looked = [look(link, until) for link in self.reach.masters(until)]
+        return probe_of(f"{named(looked)}, {looked[0].role}", looked)
+
+    def purge(
+        self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
+    ) -> Iterator[str]:
+        """One lock at a time, by the server's clock. A later token is at least the server's time then, and none that is
+        ahead of that now is forgotten: so it is greater, unless the clock is set back after this. By the time of the
+        last grant, which the token is; nothing tells when a lock was given back. The server is asked for a batch of
+        keys and for each lock, and only the batch is in memory. Locks of an unknown layout stay."""
+        if fences:
+            return
+        for link in self.reach.masters(self.clock() + timeout):
+            for key in link.scan(f"{_PREFIX}*}}:token", _SCAN, timeout):
+                name = _name_in(key)
+                if name and wanted(name) and self.forget(name, unused_for, timeout):
+                    yield name
+
+    def forget(self, name: str, unused_for: float, timeout: float) -> bool:
+        arguments = (str(int(unused_for * 1e6)), self.channels(name))
+        call = Call(script("purge"), self.keys(name), arguments)
+        return bool(self.reach.ask(call, self.clock() + timeout) == b"purged")
 
     def places(self, name: str) -> tuple[str, ...]:
         return self.keys(name)

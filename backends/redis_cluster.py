@@ -11,9 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from .base import Refused, Unavailable
+from .probe import Finding
 from .redis import RedisBackend
 from .redis_errors import Answered
+from .redis_group_probe import of_cluster
 from .redis_link import Link
+from .redis_probe import look, named, probe_of
 from .redis_retry import Attempts
 from .redis_slots import Node, Slots, slot_of
 from .redis_url import at, parse_several
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .base import Environment
+    from .probe import Probe
     from .redis_link import Answer
+    from .redis_probe import Looked
     from .redis_script import Call
     from .redis_url import Server
 
@@ -160,3 +165,22 @@ class RedisClusterBackend(RedisBackend):
         if seeds[0].password is None:
             seeds = tuple(server._replace(password=environment.password) for server in seeds)
         return cls(ClusterLink(seeds, environment.clock), environment.clock)
+
+    def probe(self, timeout: float) -> Probe:
+        until = self.clock() + timeout
+        links = self.reach.masters(until)
+        looked: list[Looked] = []
+        down: list[Finding] = []
+        for link in links:
+            try:
+                looked.append(look(link, min(until, self.clock() + _NODE)))
+            except Unavailable as error:
+                down.append(Finding("A master does not answer: its locks are not to be had.", str(error), "Start it."))
+        if not looked:
+            raise Unavailable(f"no master of the cluster at {self.reach.address} answers")
+        server = f"{named(looked)}, cluster of {len(links)} masters"
+        return probe_of(server, looked, [*down, *of_cluster(self._answering(links, looked), until)])
+
+    @staticmethod
+    def _answering(links: Sequence[Link], looked: Sequence[Looked]) -> Link:
+        return next(link for link in links if link.address == looked[0].address)

@@ -1,7 +1,8 @@
 -- What the scripts share; it is put in front of each of them.
 --
--- KEYS   1 lock      string: owner id of the holder, with PX; "kept:OWNER" of one whose run is over. Any other client's
---                    value or type: a foreign holder
+-- KEYS   1 lock      string: owner id of the holder, with PX; "kept:OWNER" of one whose run is over; "holders:MOST" of
+--                    several at once, with the PX of the longest of their leases. Any other client's value or type: a
+--                    foreign holder
 --        2 token     string "LAYOUT:TOKEN": the last token granted. The one record without an expiry
 --        3 holder    string: details of the holder, with the same PX; JSON, the last member of which is "revoked", by whom,
 --                    once an operator has taken the lease away. Not in a key of its own: see what renew names
@@ -9,6 +10,9 @@
 --        5 waiters   hash: owner id -> "SEEN DETAILS", SEEN being the server's µs at its last poll
 --        6 marks     hash: slot -> "LAYOUT:START:UNTIL", server's µs at which what is marked began and until which it is
 --                    remembered. Expires with the last of them
+--        7 places    sorted set: owner ids of several holders by the server's µs at which their leases end
+--        8 holders   hash: owner id -> "INDEX TOKEN STATE DETAILS", STATE being "held" or "kept". These two are read only
+--                    if the lock says so, and have its PX
 --
 -- A waiter lives while somebody is subscribed to its channel (gone at once with a process that is killed) and it has
 -- polled within STALE (which ends for one that is frozen, or on a host that vanished).
@@ -22,6 +26,8 @@ local QUEUE_KEPT = '10000' -- ms; each poll of a waiter renews it, so that it ou
 local function whole(number)
   return string.format('%.0f', number)
 end
+
+local PLACES, HOLDERS = KEYS[7] or KEYS[3], KEYS[8] or KEYS[4] -- a renewal names no others, see redis_renew_several.lua
 
 local function server_time()
   local time = redis.call('TIME')
@@ -56,6 +62,23 @@ local function lock_value()
     return redis.call('GET', KEYS[1]) -- raises what it was
   end
   return value
+end
+
+-- How many may hold the lock at once, if several do; nil if one does, or a foreign holder, whatever its value.
+local function several(value)
+  local most = value and string.match(value, '^holders:(%d+)$')
+  return most and redis.call('TYPE', PLACES).ok == 'zset' and tonumber(most) or nil
+end
+
+-- Owner id of the distlock that holds or kept the lock alone, its details, and whether it is kept; nil if a foreign holder
+-- or nobody does.
+local function holder_of(value)
+  local details = value and redis.call('GET', KEYS[3])
+  local owner = details and string.match(details, '"owner":"([^"]*)"')
+  local kept = owner and value == KEPT .. owner
+  if owner and (kept or value == owner) then
+    return owner, details, kept
+  end
 end
 
 -- µs for which a waiter will yet count as seen, negative if it does not. A stamp of the future is none: the clock was
@@ -114,6 +137,18 @@ local function drop(waiter)
   redis.call('HDEL', KEYS[5], waiter)
 end
 
+-- Why a try is not served at all, as the answer to it; nil and the last token if it is.
+local function refused(now, not_after)
+  if not_after > 0 and now > not_after then
+    return { 'late', whole(now) }
+  end
+  local token, record = last_token()
+  if not token then
+    return { 'layout', whole(now), record }
+  end
+  return nil, token
+end
+
 -- Wakes the first waiter that lives, unless it is `me` or behind `place`, and drops the dead before it.
 -- Gives its owner id and the µs until it counts as dead; nothing if nobody is before us.
 local function wake_first(now, channel, me, place)
@@ -128,4 +163,30 @@ local function wake_first(now, channel, me, place)
     end
     drop(first[1])
   end
+end
+
+-- Takes a place in the queue, the one from an earlier try if there is one, or shows that we still wait in it. Gives it.
+local function wait_in_line(now, owner, place, details)
+  if not place then
+    -- Dead waiters are dropped when they stand in somebody's way. Behind a lock that is held for weeks they do not, and
+    -- would pile up.
+    for _, waiter in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
+      if seen_for(redis.call('HGET', KEYS[5], waiter), now) <= 0 then
+        drop(waiter)
+      end
+    end
+    local last = redis.call('ZRANGE', KEYS[4], -1, -1, 'WITHSCORES')
+    place = math.max(now, (tonumber(last[2]) or 0) + 1)
+  end
+  redis.call('ZADD', KEYS[4], whole(place), owner)
+  redis.call('HSET', KEYS[5], owner, whole(now) .. ' ' .. details)
+  redis.call('PEXPIRE', KEYS[4], QUEUE_KEPT)
+  redis.call('PEXPIRE', KEYS[5], QUEUE_KEPT)
+  return place
+end
+
+-- ms after which a waiter looks again, of a lease that ends in so many. The first in line comes when it ends; each behind
+-- it a little later, in case that it is dead.
+local function after_lease(left, owner)
+  return left + 1 + 30 * redis.call('ZRANK', KEYS[4], owner)
 end

@@ -5,7 +5,10 @@
 
 local value = lock_value()
 if value ~= ARGV[1] then
-  return value and 'taken' or 'gone'
+  local most = several(value)
+  if not most or settle(server_time(), most) == 0 or select(3, place_of(ARGV[1])) ~= 'held' then
+    return value and 'taken' or 'gone'
+  end
 end
 local problem = write_marks(ARGV, 2, server_time())
 return problem and { 'unmarked', problem } or 'marked'

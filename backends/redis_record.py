@@ -1,38 +1,81 @@
-"""What an answer of redis_inspect.lua says."""
+"""What the scripts store of holders and waiters, and what an answer of redis_inspect.lua says of them."""
 
 from __future__ import annotations
 
-from .base import LockState, Marked
-from .client_record import decode
+from typing import TYPE_CHECKING
+
+from .base import Holding, LockState, Marked
+from .client_record import as_json, decode
+from .several import state_of_several
+
+if TYPE_CHECKING:
+    from .base import Client, Request
 
 KEPT = b"kept:"
+_FIXED = 7
+"""Fields before those of each of several holders and of the waiters."""
 
 
-def revoked_by(details: bytes) -> str:
+def details(request: Request, since: float) -> str:
+    """The number of holders stands last, where the scripts look for it."""
+    told = {**request.client._replace(since=since)._asdict(), "ttl": request.ttl}
+    return as_json(told | {"holders": request.holders} if request.holders > 1 else told)
+
+
+def revoked_by(stored: bytes) -> str:
     """Of a holder that is told so."""
-    found = decode(details)
+    found = decode(stored)
     return (found and found.revoked_by) or "somebody"
 
 
 def state(name: str, answer: list[bytes | int]) -> LockState:
-    kind, value, left, token, details, started, now = answer[:7]
-    waiters = [decode(waiter) for waiter in answer[7:] if isinstance(waiter, bytes)]
-    known = decode(details) if isinstance(details, bytes) else None
+    kind, value, left, token, stored, started, now = answer[:_FIXED]
+    success = Marked(int(started) / 1e6, (int(now) - int(started)) / 1e6) if started else None
+    if kind == b"several":
+        waiting = _FIXED + 2 * int(left)
+        holdings = [_holding(*answer[at : at + 2]) for at in range(_FIXED, waiting, 2)]
+        if known := [holding for holding in holdings if holding]:
+            return state_of_several(name, int(value), known, _waiters(answer[waiting:]), success)
+        return LockState(name, bool(holdings), None, None, None, None, _waiters(answer[waiting:]), success)
+    known_holder = decode(stored) if isinstance(stored, bytes) else None
     kept = isinstance(value, bytes) and value.startswith(KEPT)
-    if known and known.client.owner.encode() != (value.removeprefix(KEPT) if isinstance(value, bytes) else value):
-        known = None  # of a holder that was overwritten
+    owner = value.removeprefix(KEPT) if isinstance(value, bytes) else value
+    if known_holder and known_holder.client.owner.encode() != owner:
+        known_holder = None  # of a holder that was overwritten
     held = kind == b"held"
     left = int(left)
     return LockState(
         name=name,
         held=held,
         # The last token is not a foreign holder's: it has none.
-        token=None if held and not known else int(token) or None,
-        holder=known.client if held and known else None,
-        ttl=known.ttl if held and known else None,
+        token=None if held and not known_holder else int(token) or None,
+        holder=known_holder.client if held and known_holder else None,
+        ttl=known_holder.ttl if held and known_holder else None,
         expires_in=max(left, 1) / 1000 if held and left >= 0 else None,
-        waiters=tuple(waiter.client for waiter in waiters if waiter),
-        kept=kept and known is not None,
-        revoked_by=known.revoked_by if held and known else None,
-        last_success=Marked(int(started) / 1e6, (int(now) - int(started)) / 1e6) if started else None,
+        waiters=_waiters(answer[_FIXED:]),
+        kept=kept and known_holder is not None,
+        revoked_by=known_holder.revoked_by if held and known_holder else None,
+        last_success=success,
+    )
+
+
+def _waiters(answer: list[bytes | int]) -> tuple[Client, ...]:
+    waiters = [decode(waiter) for waiter in answer if isinstance(waiter, bytes)]
+    return tuple(waiter.client for waiter in waiters if waiter)
+
+
+def _holding(left: bytes | int, record: bytes | int) -> Holding | None:
+    """None if nobody can read who it is."""
+    index, token, how, stored = bytes(record).split(b" ", 3)  # type: ignore[arg-type]
+    known = decode(stored)
+    if known is None:
+        return None
+    return Holding(
+        holder_index=int(index),
+        token=int(token),
+        holder=known.client,
+        ttl=known.ttl,
+        expires_in=max(int(left), 1) / 1e6,
+        kept=how == b"kept",
+        revoked_by=known.revoked_by,
     )

@@ -11,21 +11,43 @@ local token, record = last_token()
 if not token then
   return { 'layout', record }
 end
-local value = lock_value()
-local details = value and redis.call('GET', KEYS[3])
-local owner = details and string.match(details, '"owner":"([^"]*)"')
-local kept = owner and value == KEPT .. owner
-if not owner or not (kept or value == owner) then
-  return 'another' -- nobody's, or a foreign holder's: that has no token
+local function meant(owner, its_token)
+  return ARGV[1] ~= '' and tonumber(ARGV[1]) == its_token or ARGV[1] == '' and ARGV[2] == owner
 end
-if ARGV[1] ~= '' and tonumber(ARGV[1]) ~= token or ARGV[1] == '' and ARGV[2] ~= owner then
+local function revoked(details)
+  return is_revoked(details) and details or string.sub(details, 1, -2) .. ',"revoked":' .. ARGV[3] .. '}'
+end
+
+local value = lock_value()
+local most = several(value)
+if most then
+  local now = server_time()
+  settle(now, most)
+  local holders = redis.call('ZRANGE', PLACES, 0, -1, 'WITHSCORES')
+  for at = 1, #holders, 2 do
+    local owner = holders[at]
+    local index, its_token, state, details = place_of(owner)
+    if meant(owner, its_token) then
+      if ARGV[4] == '1' or state == 'kept' then
+        take_out(owner)
+        wake_next(now, ARGV[5], most)
+      else
+        put(owner, tonumber(holders[at + 1]), index, its_token, state, revoked(details))
+      end
+      return 'revoked'
+    end
+  end
   return 'another'
+end
+
+local owner, details, kept = holder_of(value)
+if not owner or not meant(owner, token) then
+  return 'another' -- a foreign holder has no token
 end
 if ARGV[4] == '1' or kept then
   redis.call('DEL', KEYS[1], KEYS[3])
   wake_first(server_time(), ARGV[5])
-elseif not is_revoked(details) then
-  details = string.sub(details, 1, -2) .. ',"revoked":' .. ARGV[3] .. '}'
-  redis.call('SET', KEYS[3], details, 'PX', math.max(redis.call('PTTL', KEYS[1]), 1))
+else
+  redis.call('SET', KEYS[3], revoked(details), 'PX', math.max(redis.call('PTTL', KEYS[1]), 1))
 end
 return 'revoked'

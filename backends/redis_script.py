@@ -16,11 +16,16 @@ class Script(NamedTuple):
     sha: str
 
 
+_OF_SEVERAL = frozenset({"acquire_several", "leave_several", "renew_several", "inspect", "mark", "revoke", "purge"})
+"""Scripts that look at each of several holders. The others do not carry the text for that: it is sent by each run."""
+
+
 @cache
 def script(name: str) -> Script:
     """``redis_NAME.lua`` behind what all of them share."""
     folder = Path(__file__).parent
-    text = b"".join((folder / f"redis_{part}.lua").read_bytes() for part in ("common", name))
+    parts = ("common", "several", name) if name in _OF_SEVERAL else ("common", name)
+    text = b"".join((folder / f"redis_{part}.lua").read_bytes() for part in parts)
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from .base import ConfigurationError, DistlockError, Grant, Mark, Refused, Unavailable
 from .redis import RedisBackend
+from .redis_group_probe import of_sentinels
 from .redis_link import Link
+from .redis_probe import look, named, probe_of
 from .redis_retry import Attempts
 from .redis_url import at, database, parse_several
 from .url_parts import wrong
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from .base import Environment
+    from .probe import Probe
     from .redis_link import Answer
     from .redis_script import Call
     from .redis_url import Server
@@ -38,7 +41,7 @@ class Sentinels:
     with that of the servers: most setups have one password."""
 
     def __init__(self, servers: Sequence[Server], service: str, login: Server, clock: Callable[[], float]) -> None:
-        self._service = service
+        self.service = service
         self._login = login
         self._clock = clock
         self._servers = list(servers)
@@ -46,7 +49,7 @@ class Sentinels:
 
     @property
     def address(self) -> str:
-        return f"{','.join(server.address for server in self._servers)}/{self._service}"
+        return f"{','.join(server.address for server in self._servers)}/{self.service}"
 
     def masters(self, until: float) -> Iterator[Place]:
         """What each sentinel names, one after the other, last those that did not answer; raises Unavailable, Refused or
@@ -77,16 +80,27 @@ class Sentinels:
         useless = all(isinstance(problem, Unavailable) and problem.permanent for problem in problems)
         raise Unavailable(message, permanent=useless) from first
 
+    def reached(self, until: float) -> Iterator[tuple[str, Link | DistlockError]]:
+        """Each of them, or why it cannot be asked."""
+        for server in list(self._servers):
+            limit = min(until, self._clock() + _SENTINEL)
+            try:
+                self._ask(server, limit)
+            except DistlockError as error:
+                yield server.address, error
+            else:
+                yield server.address, self._links[server]
+
     def _ask(self, server: Server, until: float) -> Place | None:
         link = self._links.setdefault(server, Link(server, self._clock))
         try:
-            answer = link.tell(until, *_QUESTION, self._service)
+            answer = link.tell(until, *_QUESTION, self.service)
         except Refused:
             if self._login.password is None or server.password is not None:
                 raise
             both = server._replace(user=self._login.user, password=self._login.password)
             link = self._links[server] = Link(both, self._clock)
-            answer = link.tell(until, *_QUESTION, self._service)
+            answer = link.tell(until, *_QUESTION, self.service)
         return (answer[0].decode(), int(answer[1])) if answer else None
 
     def close(self) -> None:
@@ -98,7 +112,7 @@ class SentinelLink:
     """A Reach: to the one server that is the master now, by its own word too."""
 
     def __init__(self, sentinels: Sentinels, login: Server, clock: Callable[[], float]) -> None:
-        self._sentinels = sentinels
+        self.sentinels = sentinels
         self._login = login
         self._clock = clock
         self._place: Place | None = None
@@ -106,7 +120,7 @@ class SentinelLink:
 
     @property
     def address(self) -> str:
-        return self._master.address if self._master else self._sentinels.address
+        return self._master.address if self._master else self.sentinels.address
 
     @property
     def sent_at(self) -> float:
@@ -119,7 +133,7 @@ class SentinelLink:
         known = self._master
 
         def confirm(link: Link, limit: float) -> None:
-            if link is known and next(self._sentinels.masters(limit)) != self._place:
+            if link is known and next(self.sentinels.masters(limit)) != self._place:
                 raise Unavailable(f"{link.address} is the master no more")
 
         self._tried(until, confirm)
@@ -142,7 +156,7 @@ class SentinelLink:
         nothing, or they could end every job."""
         if self._master is not None:
             try:
-                if next(self._sentinels.masters(until)) != self._place:
+                if next(self.sentinels.masters(until)) != self._place:
                     self._forget()
             except DistlockError:
                 pass
@@ -152,7 +166,7 @@ class SentinelLink:
             return self._master
         self._forget()
         problem: Unavailable | None = None
-        for place in self._sentinels.masters(until):
+        for place in self.sentinels.masters(until):
             link = Link(at(self._login, *place), self._clock, resend=False, master=True)
             try:
                 link.connect("", until)
@@ -187,7 +201,7 @@ class SentinelLink:
 
     def close(self) -> None:
         self._forget()
-        self._sentinels.close()
+        self.sentinels.close()
 
 
 class RedisSentinelBackend(RedisBackend):
@@ -225,6 +239,16 @@ class RedisSentinelBackend(RedisBackend):
 
     def release(self, grant: Grant, timeout: float, marks: tuple[Mark, ...] = (), keep_for: float = 0.0) -> None:
         super().release(grant, self._checked(timeout), marks, keep_for)
+
+    def probe(self, timeout: float) -> Probe:
+        until = self.clock() + timeout
+        sentinels = self._master.sentinels
+        looked = [look(link, until) for link in self.reach.masters(until)]
+        asked = [*sentinels.reached(until)]
+        server = (
+            f"{named(looked)}, master {looked[0].address} of {sentinels.service!r}, named by {len(asked)} sentinels"
+        )
+        return probe_of(server, looked, of_sentinels(asked, sentinels.service, until))
 
     def _checked(self, timeout: float) -> float:
         """Seconds that are left of it. What a master is told that was replaced, nobody will know."""

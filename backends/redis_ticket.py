@@ -7,9 +7,10 @@ import time
 from typing import TYPE_CHECKING
 
 from .base import DistlockError, Grant, Ticket, Unavailable
-from .client_record import encode
 from .redis_reach import wait_until_woken
+from .redis_record import details
 from .redis_script import Call, ServerTime, script
+from .several import other_holders
 
 if TYPE_CHECKING:
     from .base import Request
@@ -27,15 +28,19 @@ class RedisTicket(Ticket):
     """Every poll subscribes first, tries then, and enters the queue, in one request. So nothing that happens after
     it can be missed, and an uncontended lock costs one round trip."""
 
-    def __init__(self, backend: RedisBackend, request: Request, place: bytes = b"") -> None:
+    def __init__(
+        self, backend: RedisBackend, request: Request, place: bytes = b"", holder_index: int | None = None
+    ) -> None:
         self._backend = backend
         self._reach = backend.reach
         self._request = request
         self._channel = backend.channels(request.name) + request.client.owner
-        self._waiting = encode(request.client, request.ttl)
+        self._waiting = details(request, request.client.since)
         self._call = min(CALL, request.ttl / 3)
         self.place = place
         """In the queue, as the server gave it; empty as long as there is none."""
+        self.holder_index = holder_index
+        """Of several holders: the only index that will do."""
         self.look_at = 0.0
         """When polling becomes worth while though nothing woke us."""
         self.open = True
@@ -51,7 +56,11 @@ class RedisTicket(Ticket):
                 self.open = False
                 self._reach.unsubscribe(self._channel)
                 request = self._request
-                return Grant(request.name, request.client.owner, int(rest[0]), request.ttl, self._reach.sent_at)
+                index = int(rest[1]) if request.holders > 1 else 0
+                owner, sent_at = request.client.owner, self._reach.sent_at
+                return Grant(request.name, owner, int(rest[0]), request.ttl, sent_at, request.holders, index)
+            if kind == b"others":
+                raise other_holders(self._request.name, int(rest[0]), self._request.holders)
             if kind == b"layout":
                 raise self._backend.unknown_layout(self._request.name, rest[0])
             if kind == b"waiting":
@@ -67,9 +76,19 @@ class RedisTicket(Ticket):
         self._reach.connect(keys[0], until)
         self._asked = True
         ttl = self._backend.milliseconds(request.ttl)
-        holding = encode(request.client._replace(since=time.time()), request.ttl)
-        arguments = (request.client.owner, ttl, holding, self._waiting, self.place, ServerTime(until))
-        call = Call(script("acquire"), keys, (*arguments, self._backend.channels(request.name)))
+        holding = details(request, time.time())
+        arguments: list[str | bytes | ServerTime] = [
+            request.client.owner,
+            ttl,
+            holding,
+            self._waiting,
+            self.place,
+            ServerTime(until),
+            self._backend.channels(request.name),
+        ]
+        if request.holders > 1:
+            arguments += [str(request.holders), "" if self.holder_index is None else str(self.holder_index)]
+        call = Call(script("acquire_several" if request.holders > 1 else "acquire"), keys, arguments)
         answer: list[bytes] = self._reach.ask(call, until, self._channel)
         return answer
 
@@ -90,7 +109,7 @@ class RedisTicket(Ticket):
         if not self._asked:
             return  # the server has never heard of us
         try:
-            self._backend.leave(self._request.name, self._request.client.owner, LEAVE)
+            self._backend.leave(self._request.name, self._request.client.owner, self._request.holders, LEAVE)
         except DistlockError:
             pass  # the place is dropped as that of a dead waiter: nobody is subscribed for it any more
         self._reach.unsubscribe(self._channel)

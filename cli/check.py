@@ -10,8 +10,8 @@ from distlock.backend_choice import choose
 from distlock.backends.base import LeaseLost
 from distlock.checking import OwnLease
 from distlock.errors import UsageError
+from distlock.holders import describe, each_holder
 from distlock.quoting import quoted
-from distlock.session import describe
 
 from .opening import TIMEOUT, BackendOption, opened
 from .quick_check import check_file
@@ -52,5 +52,6 @@ def _backend_of(lease: OwnLease, option: str | None, config: str | None) -> str 
 def _ask(lease: OwnLease, backend: str | None, config: str | None) -> None:
     with opened(_backend_of(lease, backend, config), config, lease.name) as (engine, _):
         state = engine.inspect(lease.name, TIMEOUT)
-    if not state.held or state.holder is None or state.holder.owner != lease.owner:
+    holders = [(index, one.holder.owner) for index, one in each_holder(state) if one.holder]
+    if (lease.holder_index, lease.owner) not in holders:
         raise LeaseLost(f"{quoted(lease.name)}: the lease is lost: {describe(state)}")

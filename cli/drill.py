@@ -13,12 +13,14 @@ from distlock.backends import open_backend
 from distlock.backends.base import Environment
 from distlock.clock import boottime
 from distlock.deadline import SHORTEST_TTL
+from distlock.drill import HolderEnded
 from distlock.drill import drill as run_drill
 from distlock.durations import format_duration, parse_duration
 from distlock.errors import UsageError
 from distlock.quoting import quoted
 from distlock.state import state_directory
 
+from .exits import error_of
 from .opening import TIMEOUT, BackendOption
 from .settings import ConfigOption, configuration
 
@@ -54,7 +56,10 @@ def drill(
     _end_tidily()
     # By the environment: in a process list everybody would see what the URL holds.
     environment = {**os.environ, "DISTLOCK_BACKEND": chosen.url, "DISTLOCK_PASSWORD": chosen.password or ""}
-    outcome = run_drill(lease, environment)
+    try:
+        outcome = run_drill(lease, environment)
+    except HolderEnded as ended:
+        raise error_of(ended.code)(str(ended)) from None
     print_drill(outcome, chosen.shown, lease, as_json)
     return 0 if outcome.proven else 1
 

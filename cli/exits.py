@@ -46,6 +46,14 @@ def code_of(error: DistlockError) -> int:
     return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), INTERNAL)
 
 
+def error_of(code: int) -> type[DistlockError]:
+    """What a ``distlock run`` that ended with this code has met, if that is a fault of what it was to work with; an
+    InternalError otherwise."""
+    return next(
+        (kind for kind in (Unavailable, Busy, Refused, ConfigurationError) if _CODES[kind] == code), InternalError
+    )
+
+
 def epilog() -> str:
     """For --help; the leading \\b keeps the lines as they are."""
     width = max(len(code) for code, _ in TABLE)

@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from distlock.environment import inherited
 from distlock.errors import CommandNotExecutable, CommandNotFound, StaleToken, UsageError
 from distlock.fence_register import FenceRegister
 from distlock.fence_token import parse_token, token_of
+from distlock.holders import MOST_HOLDERS
 from distlock.names import parse_name
 from distlock.notices import say
 from distlock.quoting import quoted
@@ -27,6 +28,9 @@ from distlock.supervise.signals import Signals
 
 from .opening import TIMEOUT, opened
 from .settings import configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _COUNTING = 0.5
 
@@ -49,6 +53,12 @@ def fence(
     reset: Annotated[
         bool, typer.Option("--reset", help="Forget the tokens seen: after a move to another backend.")
     ] = False,
+    max_holders: Annotated[
+        int | None,
+        typer.Option(
+            "--max-holders", metavar="N", min=1, max=MOST_HOLDERS, help="With --reset: for each of so many holders."
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> int:
     """Let a fencing token pass, or refuse it (65) if RESOURCE has seen a greater one.
@@ -59,18 +69,22 @@ def fence(
     name, index = _resource(resource), _index()
     if reset:
         _check_reset(name, token, command, yes)
-    number = 0 if reset else token_of(os.environ) if token is None else _token(token)
+        _reset(name, store, range(max_holders) if max_holders else (index,))
+        return 0
+    if max_holders is not None:
+        raise UsageError("--max-holders goes with --reset; what a token is compared with, DISTLOCK_HOLDER_INDEX says")
+    number = token_of(os.environ) if token is None else _token(token)
     if store is not None and _is_backend(store):
         if command:
             raise UsageError(
                 f"COMMAND needs a FILE as the register: nothing can be run under the lock of {masked(store)}"
             )
-        _shared(store, name, index, None if reset else number)
+        _advance_shared(store, name, index, number)
         return 0
     path, mode = _register(name, index, store)
-    if reset or not command:
+    if not command:
         register = FenceRegister.locked(path, name, mode, lambda: _waiting(name))
-        register.reset() if reset else _advance(register, number, name)
+        _advance(register, number, name)
         register.close()
         return 0
     signals = Signals()
@@ -128,7 +142,7 @@ def _token(text: str) -> int:
 def _index() -> int:
     """Holders with an index have a register each: their tokens do not compare."""
     index = os.environ.get("DISTLOCK_HOLDER_INDEX", "0")
-    if not (index.isascii() and index.isdigit() and len(index) < 5):
+    if not (index.isascii() and index.isdigit() and len(index) < 5 and int(index) < MOST_HOLDERS):
         raise UsageError(f"DISTLOCK_HOLDER_INDEX: {quoted(index)} is not the index of a holder")
     return int(index)
 
@@ -141,14 +155,26 @@ def _is_backend(store: str) -> bool:
     return "/" not in store and store in configuration(None).profiles
 
 
-def _shared(url: str, resource: str, index: int, token: int | None) -> None:
-    """In a backend; None resets."""
+def _advance_shared(url: str, resource: str, index: int, token: int) -> None:
+    """In a backend. Raises StaleToken, and counts it."""
     with opened(url, None) as (engine, _):
-        if token is None:
-            engine.reset_fence(resource, index, TIMEOUT)
-        elif (greatest := engine.advance_fence(resource, index, token, TIMEOUT)) > token:
+        if (greatest := engine.advance_fence(resource, index, token, TIMEOUT)) > token:
             _count_refusal(resource)
             raise StaleToken(f"{quoted(resource)}: token {token} is stale: {greatest} has been seen")
+
+
+def _reset(resource: str, store: str | None, indexes: Sequence[int]) -> None:
+    if store is not None and _is_backend(store):
+        with opened(store, None) as (engine, _):
+            for index in indexes:
+                engine.reset_fence(resource, index, TIMEOUT)
+        return
+    for index in indexes:
+        path, mode = _register(resource, index, store)
+        if index == 0 or path.exists():
+            register = FenceRegister.locked(path, resource, mode, lambda: _waiting(resource))
+            register.reset()
+            register.close()
 
 
 def _register(resource: str, index: int, store: str | None) -> tuple[Path, int]:

@@ -58,6 +58,7 @@ def plan_of(
         max_run=_max_run(options),
         min_hold=_duration(options.get("min-hold")),
         window=window_of(options),
+        max_holders=_max_holders(options),
         fail_open=_fail_open(options, require),
         kill_signal=_signal(options.get("kill-signal")),
         jitter=_duration(options.get("jitter")),
@@ -116,6 +117,23 @@ def _require(options: Options, backend: Chosen) -> Safety | None:
     if required == "correctness" and not backend.is_named:
         refuse_embedded_default()
     return required
+
+
+def _max_holders(options: Options) -> int | None:
+    """Raises UsageError, ConfigurationError where only one may run at a time."""
+    setting = options.get("max-holders")
+    if setting.value is None:
+        return None
+    number = options.number("max-holders")
+    for key in ("once", "min-interval", "mark") if number > 1 else ():
+        other = options.get(key)
+        if other.value not in (None, "success"):
+            raise fault(
+                setting if setting.file is None else other,
+                f"{other.origin} and {setting.origin} {number} contradict each other: of {number} that run at once each"
+                " would see that nothing is done yet",
+            )
+    return number
 
 
 def _max_run(options: Options) -> float | None:

@@ -14,9 +14,9 @@ from distlock.backends.base import Busy
 from distlock.durations import format_duration
 from distlock.errors import StaleToken, UsageError
 from distlock.fence_token import parse_token
+from distlock.holders import describe, each_holder
 from distlock.names import parse_name
 from distlock.quoting import quoted
-from distlock.session import describe
 
 from .opening import TIMEOUT, BackendOption, opened
 from .settings import ConfigOption
@@ -55,16 +55,18 @@ def release(
         raise UsageError("release needs --yes where nobody can be asked")
     with opened(backend, config, lock) as (engine, _):
         state = engine.inspect(lock, TIMEOUT)
+        meant = _meant(state, number, owner)
         if not yes:
-            _ask(state, now)
+            _ask(meant or state, now)
         if not engine.revoke(lock, number, owner, _who(), TIMEOUT, now=now):
             state = engine.inspect(lock, TIMEOUT)
-            meant = f"token {number}" if owner is None else f"owner {quoted(owner)}"
-            raise StaleToken(f"{quoted(lock)}: its holder has not {meant}: {describe(state)}; nothing was done")
+            what = f"token {number}" if owner is None else f"owner {quoted(owner)}"
+            nobody = "its holder has not" if state.max_holders == 1 else "none of its holders has"
+            raise StaleToken(f"{quoted(lock)}: {nobody} {what}: {describe(state)}; nothing was done")
         if now:
             print("freed at once; the command of its holder may still run until its next renewal")
         else:
-            print(_wait(engine, state))
+            print(_wait(engine, meant or state))
     return 0
 
 
@@ -75,6 +77,14 @@ def _token(token: str | None, owner: str | None) -> int | None:
         return None if token is None else parse_token(token)
     except UsageError as error:
         raise UsageError(f"--token: {error}") from None
+
+
+def _meant(state: LockState, token: int | None, owner: str | None) -> LockState | None:
+    """The lock as if it were this holder's alone; None if there is none."""
+    for _, one in each_holder(state):
+        if (one.token == token) if owner is None else (one.holder is not None and one.holder.owner == owner):
+            return one._replace(max_holders=1, holdings=())
+    return None
 
 
 def _ask(state: LockState, now: bool) -> None:
@@ -93,18 +103,19 @@ def _who() -> str:
 
 
 def _wait(engine: Backend, state: LockState) -> str:
-    """Until the lease of this holder has ended: how it did."""
+    """Until the lease of this one holder has ended: how it did."""
     if state.kept:
         return "freed: it was kept, and nobody ran under it"
     owner = state.holder.owner if state.holder else ""
     begun = time.monotonic()
     ends = begun + (state.expires_in or 0.0)
-    while state.held and state.holder is not None and state.holder.owner == owner:
-        ends = time.monotonic() + (state.expires_in or 0.0)
-        if time.monotonic() > begun + (state.ttl or 0.0) + _LATER:
+    left: LockState | None = state
+    while left is not None and left.holder is not None:
+        ends = time.monotonic() + (left.expires_in or 0.0)
+        if time.monotonic() > begun + (left.ttl or 0.0) + _LATER:
             raise Busy(f"{quoted(state.name)}: its holder keeps it though it was revoked; --now frees it at once")
         time.sleep(_LOOK)
-        state = engine.inspect(state.name, TIMEOUT)
+        left = _meant(engine.inspect(state.name, TIMEOUT), None, owner)
     took = format_duration(round(time.monotonic() - begun, 1))
     if time.monotonic() < ends - _LOOK:
         return f"freed after {took}: the command of its holder was stopped, and it was given back"

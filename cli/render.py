@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from distlock.durations import format_duration
+from distlock.holders import each_holder
 from distlock.lock_view import state_of, utc
 from distlock.quoting import printable
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from distlock.lock_view import Plain
 
 _COLOURS = {"held": "green", "expiring": "bold red", "kept": "yellow", "free": "dim"}
+_OF_A_HOLDER = ("HOLDER", "USER", "COMMAND", "LABEL", "SINCE", "HELD", "LEFT", "TOKEN", "WAITERS")
+_NUMBERS = frozenset({"INDEX", "HELD", "LEFT", "TOKEN", "WAITERS"})
 _WIDER_THAN_ANY_LINE = 10_000
 
 
@@ -59,17 +62,23 @@ def _state(state: LockState) -> Text:
 
 def print_locks(states: Sequence[LockState]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for title in ("NAME", "STATE", "HOLDER", "USER", "COMMAND", "LABEL", "SINCE", "HELD", "LEFT", "TOKEN", "WAITERS"):
-        table.add_column(title, justify="right" if title in ("HELD", "LEFT", "TOKEN", "WAITERS") else "left")
+    several = any(state.max_holders > 1 for state in states)
+    places = ("INDEX", "PLACES") if several else ()
+    for title in ("NAME", "STATE", *places, *_OF_A_HOLDER):
+        table.add_column(title, justify="right" if title in _NUMBERS else "left", no_wrap=title == "PLACES")
     for state in states:
-        table.add_row(
-            shown(state.name),
-            _state(state),
-            *_holder(state),
-            _left(state.expires_in),
-            "" if state.token is None else str(state.token),
-            str(len(state.waiters)) if state.waiters else "",
-        )
+        holders = each_holder(state)
+        for index, one in holders or [(0, state)]:
+            of_all = (str(index), f"{len(holders)} of {state.max_holders}") if state.max_holders > 1 else ("", "")
+            table.add_row(
+                shown(one.name),
+                _state(one),
+                *(of_all if several else ()),
+                *_holder(one),
+                _left(one.expires_in),
+                "" if one.token is None else str(one.token),
+                str(len(one.waiters)) if one.waiters else "",
+            )
     print_table(table)
 
 
@@ -109,17 +118,16 @@ def print_lock(state: LockState, places: Sequence[str]) -> None:
     table.add_column(style="bold")
     table.add_column()
     table.add_row("name", shown(state.name))
-    table.add_row("state", _state(state))
-    if state.token is not None:
-        table.add_row("token", str(state.token))
-    if state.holder:
-        table.add_row("holder", _client(state.holder))
-        table.add_row("owner id", shown(state.holder.owner))
-        table.add_row("held for", _left(time.time() - state.holder.since))
-    elif state.held:
-        table.add_row("holder", "unknown: not a distlock")
-    if state.ttl is not None:
-        table.add_row("lease", f"{format_duration(state.ttl)}, {_left(state.expires_in)} left")
+    if state.max_holders > 1:
+        holders = each_holder(state)
+        table.add_row("holders", f"{len(holders)} of {state.max_holders}")
+        for index, one in holders:
+            table.add_row("index", str(index))
+            table.add_row("  state", _state(one))
+            _add_holder(table, one, "  ")
+    else:
+        table.add_row("state", _state(state))
+        _add_holder(table, state)
     if state.last_success:
         table.add_row("last success", f"{utc(state.last_success.at)}, {_left(state.last_success.age)} ago")
     for number, waiter in enumerate(state.waiters, 1):
@@ -127,6 +135,19 @@ def print_lock(state: LockState, places: Sequence[str]) -> None:
     for place in places:
         table.add_row("kept in", shown(place))
     print_table(table)
+
+
+def _add_holder(table: Table, state: LockState, indent: str = "") -> None:
+    if state.token is not None:
+        table.add_row(f"{indent}token", str(state.token))
+    if state.holder:
+        table.add_row(f"{indent}holder", _client(state.holder))
+        table.add_row(f"{indent}owner id", shown(state.holder.owner))
+        table.add_row(f"{indent}held for", _left(time.time() - state.holder.since))
+    elif state.held:
+        table.add_row(f"{indent}holder", "unknown: not a distlock")
+    if state.ttl is not None:
+        table.add_row(f"{indent}lease", f"{format_duration(state.ttl)}, {_left(state.expires_in)} left")
 
 
 def _client(client: Client) -> Text:

@@ -20,7 +20,7 @@ from .render import print_table, shown
 if TYPE_CHECKING:
     from distlock.history_view import Finding
 
-_COLOURS = {"succeeded": "green", "failed": "yellow", "lost": "bold red", "killed": "red"}
+_COLOURS = {"succeeded": "green", "failed": "yellow", "unlocked": "magenta", "lost": "bold red", "killed": "red"}
 _WAIT, _HOLD, _NOTHING = "░", "█", "·"
 _NARROWEST = 20
 _WIDE = 120

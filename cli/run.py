@@ -13,6 +13,7 @@ from distlock.backends.base import Busy
 from distlock.config import load
 from distlock.environment import inherited
 from distlock.errors import NestedRun, Skipped, UsageError
+from distlock.holders import MOST_HOLDERS
 from distlock.names import parse_name
 from distlock.notices import say
 from distlock.quoting import quoted
@@ -96,6 +97,16 @@ def run(
     skip_exit_code: Annotated[
         int, typer.Option("--skip-exit-code", metavar="N", min=0, max=255, help="Exit code of a run that was skipped.")
     ] = 0,
+    max_holders: Annotated[
+        int | None,
+        typer.Option(
+            "--max-holders",
+            metavar="N",
+            min=1,
+            max=MOST_HOLDERS,
+            help="Up to N holders at once; all say the same N.",
+        ),
+    ] = None,
     fail_open: Annotated[
         bool, typer.Option("--fail-open", help="Run without a lock if the backend cannot be reached, and say so.")
     ] = False,

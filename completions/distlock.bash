@@ -14,7 +14,7 @@ __distlock_table()
             flags='-n --nonblock --nb --fail-open -v --verbose -q --quiet -x -e --exclusive -o --close -h --help'
             valued='--ttl -w --wait --timeout -E --conflict-exit-code -b --backend --require -k --kill-after
                 --kill-signal --max-run --min-hold --min-interval --once --once-keep --mark --skip-exit-code
-                --jitter --label --descendants --log-to --log-format --config'
+                --max-holders --jitter --label --descendants --log-to --log-format --config'
             arguments='lock command'
             ;;
         check)
@@ -23,7 +23,7 @@ __distlock_table()
             ;;
         fence)
             flags='--reset --yes -h --help'
-            valued='--token --store'
+            valued='--token --store --max-holders'
             arguments='text command'
             ;;
         status)

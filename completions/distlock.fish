@@ -87,11 +87,11 @@ complete -c distlock -n '__distlock_in command' -a '(__distlock_command)'
 function __distlock_takes_next --argument-names name word
     switch $name
         case run
-            string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|require|kill-after|kill-signal|max-run|min-hold|min-interval|once|once-keep|mark|skip-exit-code|jitter|label|descendants|log-to|log-format|config)$' $word
+            string match -qr -- '^-[nvqxeoh]*[wEbk]$|^--(ttl|wait|timeout|conflict-exit-code|backend|require|kill-after|kill-signal|max-run|min-hold|min-interval|once|once-keep|mark|skip-exit-code|max-holders|jitter|label|descendants|log-to|log-format|config)$' $word
         case check
             string match -qr -- '^-[h]*[b]$|^--(need|backend|config)$' $word
         case fence
-            string match -qr -- '^--(token|store)$' $word
+            string match -qr -- '^--(token|store|max-holders)$' $word
         case status
             string match -qr -- '^-[ah]*[b]$|^--(backend|config)$' $word
         case inspect
@@ -144,6 +144,7 @@ complete -c distlock -n '__distlock_in run' -l once -x -d 'Skip if done for KEY 
 complete -c distlock -n '__distlock_in run' -l once-keep -x -d 'How long what is done for a KEY is remembered'
 complete -c distlock -n '__distlock_in run' -l mark -x -a 'success start' -d 'When --once and --min-interval count: a success, or each start'
 complete -c distlock -n '__distlock_in run' -l skip-exit-code -x -d 'Exit code of a run that was skipped'
+complete -c distlock -n '__distlock_in run' -l max-holders -x -d 'Up to N holders at once; all say the same N'
 complete -c distlock -n '__distlock_in run' -l fail-open -d 'Run without a lock if the backend cannot be reached, and say so'
 complete -c distlock -n '__distlock_in run' -l jitter -x -d 'Wait a random 0..D before the first attempt'
 complete -c distlock -n '__distlock_in run' -l label -x -d 'Free text shown to whoever waits'
@@ -167,6 +168,7 @@ complete -c distlock -n '__distlock_in check' -s h -l help -d 'Show this message
 complete -c distlock -n '__distlock_in fence' -l token -x -d 'Default: that of the run around this'
 complete -c distlock -n '__distlock_in fence' -l store -x -a '(__fish_complete_path (commandline -ct))' -d 'The register; a backend\'s if hosts share it'
 complete -c distlock -n '__distlock_in fence' -l reset -d 'Forget the tokens seen: after a move to another backend'
+complete -c distlock -n '__distlock_in fence' -l max-holders -x -d 'With --reset: for each of so many holders'
 complete -c distlock -n '__distlock_in fence' -l yes -d 'Do not ask'
 complete -c distlock -n '__distlock_in fence' -s h -l help -d 'Show this message and exit'
 

@@ -6,8 +6,21 @@ import select
 from collections.abc import Callable, Iterator
 from typing import ClassVar, Self, final
 
-from distlock.backends.base import Backend, Client, Environment, Grant, LockState, Mark, Marked, Request, Safety, Ticket
+from distlock.backends.base import (
+    Backend,
+    Client,
+    Environment,
+    Grant,
+    Holding,
+    LockState,
+    Mark,
+    Marked,
+    Request,
+    Safety,
+    Ticket,
+)
 from distlock.backends.probe import Probe
+from distlock.backends.several import other_holders, state_of_several
 from distlock.errors import Cancelled
 
 
@@ -70,6 +83,10 @@ class ScriptedBackend(Backend):
         self.held = False
         self.holder: Client | None = None
         self.token: int | None = 41
+        self.max_holders = 1
+        """As those say who hold it."""
+        self.others: tuple[Holding, ...] = ()
+        """Who else holds it, of several."""
         self.failure: BaseException | None = None
         """Raised by every request while it is set."""
         self.inspect_failure: BaseException | None = None
@@ -149,7 +166,9 @@ class ScriptedBackend(Backend):
         self.note("inspect")
         if self.inspect_failure is not None:
             raise self.inspect_failure
-        return LockState(name, self.held, self.token, self.holder, 30.0, 20.0, ())
+        if self.others:
+            return state_of_several(name, self.max_holders, self.others, (), None)
+        return LockState(name, self.held, self.token, self.holder, 30.0, 20.0, (), max_holders=self.max_holders)
 
     def locks(self, timeout: float) -> Iterator[LockState]:
         raise AssertionError(f"nobody lists locks here, within {timeout} s or not")
@@ -178,6 +197,8 @@ class ScriptedTicket(Ticket):
 
     def poll(self) -> Grant | None:
         self._backend.note("poll")
+        if self._backend.held and self._backend.max_holders != self._request.holders:
+            raise other_holders(self._request.name, self._backend.max_holders, self._request.holders)
         if self._backend.held:
             return None
         self._backend.hold(self._request.client)

@@ -166,6 +166,52 @@ def test_in_the_place_of_a_dead_renewer(told: Told) -> None:
     assert (run["outcome"], run["exit_code"], run["waited"], run["held"], run["token"]) == ("lost", 137, 2.0, 20.0, 7)
 
 
+def test_a_command_that_ran_without_a_lock(told: Told) -> None:
+    told.account.not_had(Unavailable("no answer"))
+    told.account.started()
+    told.account.unlocked("no answer")
+    told.clock.now += 9.0
+    told.account.ended(0, None)
+    assert told.account.ran_for is None
+    events, run = told.end()
+    assert events == ["not had", "unlocked", "ended"]
+    assert (run["outcome"], run["exit_code"], run["reason"]) == ("unlocked", 0, "no answer")
+    assert (run["granted_at"], run["held"], run["token"]) == (None, None, None)
+
+
+def test_a_command_that_went_on_without_its_lease(told: Told) -> None:
+    told.grant()
+    told.account.started()
+    told.account.unlocked("no answer")
+    told.account.ended(0, None, "no answer")
+    assert told.account.ran_for is None, "it is no success that anybody may count on"
+    told.account.released("no answer")
+    events, run = told.end()
+    assert events == ["granted", "unlocked", "not released"]
+    assert (run["outcome"], run["exit_code"], run["reason"], run["token"]) == ("unlocked", 0, "no answer", 7)
+
+
+def test_a_command_whose_lease_came_back(told: Told) -> None:
+    told.grant()
+    told.account.started()
+    told.account.unlocked("no answer")
+    told.account.ended(0, None)
+    told.account.released("")
+    events, run = told.end()
+    assert events == ["granted", "unlocked", "released"]
+    assert (run["outcome"], run["reason"]) == ("succeeded", None)
+
+
+@pytest.mark.parametrize("had", [False, True])
+def test_without_a_lock_and_without_a_renewer(told: Told, had: bool) -> None:
+    told.clock.now += 60.0
+    told.account.inherit(
+        Inherited(2.0, told.clock.now - 20.0, 7 if had else None, is_locked=had), 0, None, is_open=True
+    )
+    _, run = told.end()
+    assert (run["outcome"], run["exit_code"], run["granted_at"] is not None) == ("unlocked", 0, had)
+
+
 @pytest.mark.parametrize("trouble", ["journal", "log", "state"])
 def test_what_cannot_be_written_is_noted_and_harms_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str

@@ -61,10 +61,17 @@ def test_an_owner_that_is_no_text_is_no_error() -> None:
 
 
 def complete(
-    caller: dict[bytes, bytes], *, name: str, owner: str, token: int | None, ttl: float, lease_file: str
+    caller: dict[bytes, bytes],
+    *,
+    name: str,
+    owner: str,
+    token: int | None,
+    ttl: float,
+    lease_file: str,
+    holder_index: int | None = None,
 ) -> dict[bytes, bytes]:
     made = of_child(caller, name=name, owner=owner)
-    add_grant(made, token, ttl, lease_file)
+    add_grant(made, token, ttl, lease_file, holder_index)
     return made
 
 

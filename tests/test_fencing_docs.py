@@ -39,7 +39,7 @@ def test_the_commands(lab: Lab) -> None:
     assert lab.run("--ttl", "20", "job", "--", "sh", "-c", lines[0].replace("distlock", DISTLOCK)).returncode == 76
     backup = lab.folder / "backup"
     backup.mkdir()
-    for line in (lines[1], lines[2], lines[4]):
+    for line in (lines[1], lines[2], lines[4], lines[5]):
         assert line.startswith("distlock fence /srv/backup ")
         own = line.replace("rsync -a /data/ /srv/backup/", "touch /srv/backup/done").replace("/srv/backup", str(backup))
         (backup / "done").unlink(missing_ok=True)
@@ -47,4 +47,4 @@ def test_the_commands(lab: Lab) -> None:
         assert (backup / "done").exists() == ("touch" in own)
     assert (backup / ".fence").exists()
     assert lines[3].startswith("distlock fence billing --store etcd://")
-    assert lines[5] == "distlock drill"
+    assert lines[6] == "distlock drill"

@@ -75,7 +75,8 @@ def test_only_one_of_many_takes_it(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize(
-    "order", [Order(7, 30.0, "/state/é\udcff.json"), Order(None, 0.1, ""), Order(2**63 - 1, 1e9, "x" * 4000)]
+    "order",
+    [Order(7, 30.0, "/state/é\udcff.json", None), Order(None, 0.1, "", 0), Order(2**63 - 1, 1e9, "x" * 4000, 999)],
 )
 def test_an_order_reaches_the_child_whole(gate: Gate, in_child: Callable[[], bytes], order: Order) -> None:
     assert gate.order(order)
@@ -89,4 +90,4 @@ def test_the_renewers_end_ends_the_child(gate: Gate, in_child: Callable[[], byte
 
 def test_an_order_to_nobody_is_told(gate: Gate) -> None:
     gate.child_is_forked()  # and the child is dead
-    assert not gate.order(Order(7, 30.0, ""))
+    assert not gate.order(Order(7, 30.0, "", None))

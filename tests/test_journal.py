@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distlock.backends.base import Unavailable
+from distlock.history_view import run_view
 from distlock.journal import LARGEST, MOST_LOCKS, OTHER_LOCKS, Journal, Limits
 from distlock.measures import HOLD_BOUNDS, Histogram, Renewals, Run
 from distlock.names import check_name
@@ -118,6 +119,19 @@ def test_a_damaged_file_is_put_aside(path: Path) -> None:
         journal.add(a_run(token=7))
         assert [run["token"] for run in journal.runs()] == [7]
         assert path.with_suffix(".damaged").read_bytes() == damage
+
+
+def test_a_journal_of_a_release_without_indexes_goes_on(path: Path) -> None:
+    journal = Journal(path)
+    journal.add(a_run())
+    sql = sqlite3.connect(path)
+    sql.execute("ALTER TABLE run DROP COLUMN holder_index")
+    sql.commit()
+    sql.close()
+    (run,) = journal.runs()
+    assert run_view(run)["holder_index"] is None
+    journal.add(a_run(holder_index=2))
+    assert [run_view(run)["holder_index"] for run in journal.runs()] == [None, 2]
 
 
 def test_another_layout_is_left_alone(path: Path) -> None:

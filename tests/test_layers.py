@@ -53,6 +53,10 @@ def imported(source: str, module: str, *, package: bool) -> Iterator[str]:
             yield node.value.partition(":")[0]
 
 
+CONTRACT = ("distlock.backends.base", "distlock.backends.probe")
+"""The second holds what a method of the first gives."""
+
+
 def layer(module: str) -> str:
     """cli, core, base (the contract), opener (the package that opens a URL), engine, bare (a folder's own name), or
     outside."""
@@ -63,7 +67,7 @@ def layer(module: str) -> str:
         return "outside"
     if module == "distlock.cli" or module.startswith("distlock.cli."):
         return "cli"
-    if module == "distlock.backends.base" or module.startswith("distlock.backends.base."):
+    if any(module == part or module.startswith(f"{part}.") for part in CONTRACT):
         return "base"
     if module == "distlock.backends":
         return "opener"

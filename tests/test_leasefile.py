@@ -33,6 +33,8 @@ def test_what_a_job_finds(file: LeaseFile, tmp_path: Path) -> None:
         "name": "nächtlich",
         "owner": "0123abcd",
         "token": 7,
+        "holder_index": 0,
+        "max_holders": 1,
         "backend": "redis://job:***@cache",
         "ttl_seconds": 30.0,
         "soft_deadline_boottime": 1023.2,

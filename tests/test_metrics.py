@@ -79,6 +79,20 @@ def test_what_is_in_them(journal: Journal) -> None:
     assert found["distlock_wait_seconds_bucket", "prod", "+Inf", "job", user] == 7
 
 
+def test_a_run_without_a_lock(journal: Journal) -> None:
+    """Asking for it was in vain, the command ran all the same, and there is nothing to say of a hold."""
+    journal.add(a_run(outcome="unlocked", granted_at=None, held=None, token=None))
+    journal.add(a_run(outcome="unlocked"))
+    found = {key[:-1]: value for key, value in samples(metrics_text(journal)).items()}
+    key = ("prod", "job")
+    assert found["distlock_acquisitions_total", *key, "unavailable"] == 1
+    assert found["distlock_acquisitions_total", *key, "granted"] == 1
+    assert found["distlock_runs_total", *key, "unlocked"] == 2
+    assert found["distlock_runs_total", *key, "succeeded"] == 0
+    assert found["distlock_hold_seconds_count", *key] == 1
+    assert ("distlock_last_success_timestamp_seconds", *key) not in found
+
+
 def test_no_counter_goes_back(journal: Journal) -> None:
     """Over runs that the journal drops."""
     before: dict[tuple[str, ...], float] = {}

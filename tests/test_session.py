@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distlock.backends.base import Busy, Grant, LockState, Refused, Request, Unavailable
+from distlock.backends.base import Busy, Grant, Holding, LockState, OtherHolders, Refused, Request, Unavailable
 from distlock.errors import Cancelled, NestedRun
-from distlock.session import FIRST_CONTACT, Acquisition, Waiting, describe, pause
+from distlock.holders import describe
+from distlock.session import FIRST_CONTACT, Acquisition, Waiting, pause
 from fakes import FakeClock, ScriptedBackend, a_client
 
 DOWN = Unavailable("no answer")
@@ -55,6 +56,7 @@ class World:
         qualify: Callable[[], None] | None = None,
         explain: bool = True,
         on_waiting: Callable[[LockState], None] | None = None,
+        holders: int = 1,
     ) -> Grant:
         def remembered(seconds: float, cancel: int) -> None:
             self.pauses.append(seconds)
@@ -62,7 +64,7 @@ class World:
 
         return Acquisition(
             self.backend,
-            Request("nightly", 30.0, a_client("me")),
+            Request("nightly", 30.0, a_client("me"), holders),
             Waiting(wait, jitter, outer),
             self.cancel,
             self.clock,
@@ -285,6 +287,54 @@ def test_a_wait_that_ends_on_a_backend_that_is_back_ends_as_a_conflict(world: Wo
     world.at(6.0, lambda: world.backend.fail(None))
     world.fails(Busy, 20.0)
     assert world.passed == pytest.approx(20.0, abs=1e-6)
+
+
+# -- several holders -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(1, 2), (3, 1), (3, 2)])
+@pytest.mark.parametrize("wait", [None, 0.0])
+def test_another_number_of_holders_is_no_conflict_and_ends_the_wait_at_once(
+    world: World, theirs: int, ours: int, wait: float | None
+) -> None:
+    world.backend.hold(a_client("another"))
+    world.backend.max_holders = theirs
+    with pytest.raises(OtherHolders, match=r"^'nightly' is held "):
+        world.acquire(wait, holders=ours)
+    assert world.passed == 0.0
+    assert world.times("inspect") == [], "nobody has to be asked who it is"
+
+
+def test_another_number_while_waiting(world: World) -> None:
+    world.backend.hold(a_client("another"))
+
+    def by_others() -> None:
+        world.backend.max_holders = 3
+        world.backend.nudge()
+
+    world.at(2.0, by_others)
+    with pytest.raises(OtherHolders):
+        world.acquire(None)
+    assert world.passed == 2.0
+
+
+@pytest.mark.parametrize("theirs", [1, 3])
+@pytest.mark.parametrize("ours", [1, 2, 3])
+def test_a_nested_run_is_refused_as_such_whatever_its_number(world: World, theirs: int, ours: int) -> None:
+    world.backend.hold(a_client("outer"))
+    world.backend.max_holders = theirs
+    with pytest.raises(NestedRun):
+        world.acquire(None, outer=("outer",), holders=ours)
+    assert world.passed == 0.0
+
+
+def test_a_nested_run_gets_no_free_place_either(world: World) -> None:
+    world.backend.max_holders = 3
+    world.backend.others = (Holding(2, 7, a_client("outer"), 30.0, 20.0),)
+    with pytest.raises(NestedRun):
+        world.acquire(None, outer=("outer",), holders=3)
+    assert world.times("poll") == []
+    assert world.acquire(None, outer=("other",), holders=3).token == 42
 
 
 # -- nobody wants the lock any more --------------------------------------------------------------------------------

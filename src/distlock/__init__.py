@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .backends.base import ConfigurationError as ConfigurationError
     from .backends.base import DistlockError as DistlockError
     from .backends.base import LeaseLost as LeaseLost
+    from .backends.base import OtherHolders as OtherHolders
     from .backends.base import Refused as Refused
     from .backends.base import Unavailable as Unavailable
     from .errors import InternalError as InternalError
@@ -30,6 +31,7 @@ else:
         "LeaseExpiring": "distlock.errors",
         "LeaseLost": "distlock.backends.base",
         "Lost": "distlock.library.lease",
+        "OtherHolders": "distlock.backends.base",
         "Refused": "distlock.backends.base",
         "Unavailable": "distlock.backends.base",
         "UsageError": "distlock.errors",

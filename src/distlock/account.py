@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from .backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Unavailable
 from .deadline import hard_deadline
 from .errors import Skipped
-from .measures import Renewals, Run
+from .holders import each_holder
+from .measures import UNLOCKED, Renewals, Run
 from .state import state_directory
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .log_target import LogTarget
 
 _PREPARE_AFTER = 0.25
+_NO_ANSWER = "the backend did not answer"
 _LOG = 1.0
 """Seconds that the last lines of the log may take."""
 
@@ -50,11 +52,14 @@ class Keeping(NamedTuple):
 
 
 class Inherited(NamedTuple):
-    """What the supervisor knows of a grant whose renewer is dead."""
+    """What the supervisor knows of a start whose renewer is dead."""
 
     waited: float = 0.0
     at: float = 0.0
     token: int | None = None
+    holder_index: int | None = None
+    is_locked: bool = True
+    """False of a start without a lock (--fail-open)."""
 
 
 class Account:
@@ -73,8 +78,11 @@ class Account:
         grace: float,
         clock: Callable[[], float],
         note: Callable[[str], None],
+        tells_index: bool = False,
     ) -> None:
+        """``tells_index``: there may be several holders, of which this is one."""
         self._keeping = keeping
+        self._tells_index = tells_index
         self._clock = clock
         self._note = note
         self._began = clock()
@@ -112,6 +120,7 @@ class Account:
             "waiting",
             holder=f"{holder.host}:{holder.pid}" if holder else None,
             holder_token=state.token if state.held else None,
+            holders=f"{len(each_holder(state))}/{state.max_holders}" if state.max_holders > 1 else None,
         )
 
     def granted(self, grant: Grant) -> None:
@@ -120,10 +129,22 @@ class Account:
             granted_at=time.time(),
             waited=self._granted - self._began,
             token=grant.token,
+            holder_index=grant.holder_index if self._tells_index else None,
             outcome="killed",
             slack=self._soft - grant.ttl / 3,
         )
-        self.event("granted", token=grant.token, waited=round(self._run.waited, 3))
+        self.event(
+            "granted",
+            token=grant.token,
+            holder_index=self._run.holder_index,
+            waited=round(self._run.waited, 3),
+        )
+
+    def unlocked(self, reason: str) -> None:
+        """--fail-open: the command runs on without a lock, or from the start."""
+        self.event("unlocked", token=self._run.token, reason=reason)
+        if self._run.granted_at is None:
+            self._run = self._run._replace(outcome=UNLOCKED, reason=reason)
 
     def started(self) -> None:
         """The command."""
@@ -143,17 +164,21 @@ class Account:
         """Everything of the run was told to end, or was ended."""
         self.event("stopped", token=self._run.token, by=what)
 
-    def ended(self, status: int, lost: str | None) -> None:
-        """``status`` as of wait(2); negative if there was no command."""
+    def ended(self, status: int, lost: str | None, unlocked: str = "") -> None:
+        """``status`` as of wait(2); negative if there was no command. ``unlocked``: why it had no lock in the end."""
         if lost is not None:
             self.lost(lost)
+        elif unlocked:
+            self._run = self._run._replace(outcome=UNLOCKED, reason=unlocked)
         code = None
         if status >= 0:
             code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         outcome = self._run.outcome
-        if outcome != "lost":
+        if outcome not in ("lost", UNLOCKED):
             outcome = "succeeded" if code == 0 else "failed"
         self._run = self._run._replace(exit_code=code, outcome=outcome)
+        if self._run.granted_at is None:
+            self.event("ended", code=code)
 
     @property
     def ran_for(self) -> float | None:
@@ -195,18 +220,23 @@ class Account:
         )
         self.event("not had", outcome=self._run.outcome, waited=round(self._run.waited, 3), reason=reason)
 
-    def inherit(self, granted: Inherited, status: int, lost: str | None) -> None:
+    def inherit(self, granted: Inherited, status: int, lost: str | None, *, is_open: bool = False) -> None:
         """The whole story at its end. Renewals are not known."""
         held = self._clock() - granted.at
+        if not granted.is_locked:
+            self._run = self._run._replace(asked_at=time.time() - held - granted.waited, waited=granted.waited)
+            self.ended(status, None, _NO_ANSWER)
+            return
         self._run = self._run._replace(
             asked_at=time.time() - held - granted.waited,
             waited=granted.waited,
             granted_at=time.time() - held,
             held=held,
             token=granted.token,
+            holder_index=granted.holder_index,
             outcome="killed",
         )
-        self.ended(status, lost)
+        self.ended(status, lost, _NO_ANSWER if is_open else "")
         self.event("not released", token=granted.token, held=round(held, 3), reason="the renewer was dead or stuck")
 
     # -- the end -----------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ class OwnLease(NamedTuple):
     soft: float
     hard: float
     """Instants on CLOCK_BOOTTIME as this process reads it."""
+    holder_index: int = 0
 
 
 def own_lease(environment: Mapping[str, str]) -> OwnLease:
@@ -64,11 +65,13 @@ def _read(content: dict[str, str | int | float | None]) -> tuple[OwnLease, str, 
         raise ValueError(content["version"])
     name, owner, backend, boot = (content[key] for key in ("name", "owner", "backend", "boot_id"))
     numbers = [content[key] for key in ("soft_deadline_boottime", "hard_deadline_boottime", "boottime_offset_seconds")]
-    token = content["token"]
+    token, index = content["token"], content.get("holder_index", 0)  # files of earlier releases have none
     if not all(isinstance(text, str) for text in (name, owner, backend, boot)) or isinstance(token, str | float):
         raise TypeError
+    if not isinstance(index, int):
+        raise TypeError
     soft, hard, offset = (float(number) for number in numbers if isinstance(number, int | float))
-    return OwnLease(str(name), str(owner), token, str(backend), soft, hard), str(boot), offset
+    return OwnLease(str(name), str(owner), token, str(backend), soft, hard, index), str(boot), offset
 
 
 def check_time_left(lease: OwnLease, need: float | None, now: float) -> None:

@@ -10,6 +10,8 @@ import time
 
 TICK = 0.1
 """No process waits longer than this (seconds) without comparing the clock with its deadline."""
+NEVER = float("inf")
+"""The deadline of a child that runs without a lease."""
 
 
 def boottime() -> float:

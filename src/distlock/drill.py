@@ -32,6 +32,14 @@ _PATIENCE = 30.0
 T = TypeVar("T")
 
 
+class HolderEnded(InternalError):
+    """One of the two did not come to hold the lock. ``code`` is what its run ended with; the message, what it said."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class Event(NamedTuple):
     at: float
     """Seconds since the first grant."""
@@ -102,11 +110,12 @@ class _Run:
         return _until(self._writes_while_it_runs, f"no write of the {self.who} holder", self._patience)[0][0]
 
     def _writes_while_it_runs(self) -> list[tuple[float, str]]:
-        """Raises InternalError with what it said when it has ended."""
+        """Raises HolderEnded."""
         if self._process.poll() is not None:
             self._errors.seek(0)
             said = self._errors.read().decode(errors="backslashreplace").strip().removeprefix("distlock: ")
-            raise InternalError(f"the {self.who} holder ended with {self._process.returncode}: {said}")
+            code = self._process.returncode
+            raise HolderEnded(f"the {self.who} holder ended with {code}: {said}", code)
         return self.writes()
 
     def processes(self) -> tuple[list[tree.Process], list[tree.Process]]:
@@ -162,7 +171,7 @@ def _is_job(pid: int) -> bool:
 def drill(ttl: float, environment: Mapping[str, str]) -> Outcome:
     """Takes about the TTL and a few seconds. ``environment`` says which backend to ``distlock run``.
 
-    Raises InternalError when a holder does not come to hold.
+    Raises HolderEnded, InternalError when a holder does not come to hold.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distlock-drill-")))

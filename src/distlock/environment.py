@@ -36,10 +36,14 @@ def of_child(caller: Mapping[bytes, bytes], *, name: str, owner: str) -> dict[by
     return result
 
 
-def add_grant(environment: dict[bytes, bytes], token: int | None, ttl: float, lease_file: str) -> None:
+def add_grant(
+    environment: dict[bytes, bytes], token: int | None, ttl: float, lease_file: str, holder_index: int | None
+) -> None:
     """The rest. The TTL is the one that was granted."""
     environment[b"DISTLOCK_TTL"] = repr(ttl).removesuffix(".0").encode()  # "g" would write twelve days as 1.0368e+06
     if token is not None:
         environment[b"DISTLOCK_FENCING_TOKEN"] = str(token).encode()
     if lease_file:
         environment[b"DISTLOCK_LEASE"] = os.fsencode(lease_file)
+    if holder_index is not None:
+        environment[b"DISTLOCK_HOLDER_INDEX"] = str(holder_index).encode()

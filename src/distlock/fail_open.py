@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .backends.base import Backend
     from .renewal import Schedule, Told
 
-NEVER = float("inf")
 _EARLY = 3 * TICK
 """Seconds before the stop signal is due: the supervisor must know by then that it is not."""
 
@@ -46,7 +45,7 @@ class OpenRenewal(Renewal):
             soft = self._schedule.soft
             if not self.unreachable or self.lost or not soft - _EARLY <= now < soft:
                 return super().step()  # also after a freeze: that says nothing of the backend
-            self.is_open = True
+            self.is_open, self.open_because = True, self._last_trouble
             self._look_at = now
             self._on_open(self._last_trouble)
         if self.lost and not self.survivors:
@@ -60,7 +59,7 @@ class OpenRenewal(Renewal):
             except DistlockError:
                 return TICK
             self._schedule.renewed(grant)
-            self.is_open, self.unreachable = False, False
+            self.is_open, self.unreachable, self.open_because = False, False, ""
             self._on_renewed(self._schedule.hard)
         return TICK
 
@@ -84,6 +83,7 @@ class NoRenewal:
 
     lost = False
     revoked = False
+    open_because = ""
     survivors = False
 
     def start(self) -> None:

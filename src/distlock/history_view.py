@@ -42,6 +42,7 @@ def run_view(run: sqlite3.Row) -> dict[str, Plain]:
         "renewal_latency_mean_seconds": run["mean"],
         "renewal_latency_max_seconds": run["longest"],
         "renewal_left_min_seconds": run["closest"],
+        "holder_index": run["holder_index"] if "holder_index" in run.keys() else None,  # noqa: SIM118 - a row has values
     }
 
 

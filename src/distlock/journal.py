@@ -96,6 +96,8 @@ class Journal:
             if not self._layout(sql):
                 for statement in _schema().split(";\n"):
                     sql.execute(statement)
+            elif not _has_index(sql):
+                sql.execute("ALTER TABLE run ADD COLUMN holder_index INTEGER")  # which earlier releases do not mind
             change(sql)
             sql.execute("COMMIT")
 
@@ -197,6 +199,10 @@ class Journal:
 
 def _schema() -> str:
     return Path(__file__).with_name("journal.sql").read_text(encoding="utf-8")
+
+
+def _has_index(sql: sqlite3.Connection) -> bool:
+    return any(column["name"] == "holder_index" for column in sql.execute("PRAGMA table_info(run)"))
 
 
 def _drop_half(sql: sqlite3.Connection) -> None:

@@ -25,7 +25,8 @@ CREATE TABLE run (
     mean       REAL,                 -- latency
     longest    REAL,
     closest    REAL,                 -- left until the stop signal when the latest answer came
-    ended_at   REAL NOT NULL
+    ended_at   REAL NOT NULL,
+    holder_index INTEGER             -- of one of several holders; journals of earlier releases get this column later
 );
 CREATE INDEX run_of_name ON run (name, id);
 

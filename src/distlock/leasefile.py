@@ -44,6 +44,8 @@ class LeaseFile:
             "name": grant.name,
             "owner": grant.owner,
             "token": grant.token,
+            "holder_index": grant.holder_index,
+            "max_holders": grant.holders,
             "backend": self._backend,
             "ttl_seconds": grant.ttl,
             "soft_deadline_boottime": soft,
@@ -136,11 +138,11 @@ class KeptLeaseFile:
             self._told += 1
             self._news.notify_all()
 
-    def settle(self, timeout: float) -> None:
-        """Until the disk has what was told, for ``timeout`` seconds at most."""
+    def settle(self, timeout: float) -> bool:
+        """Until the disk has what was told, for ``timeout`` seconds at most; whether it has."""
         with self._news:
             told = self._told
-            self._news.wait_for(lambda: self._done >= told, timeout)
+            return self._news.wait_for(lambda: self._done >= told, timeout)
 
     def _run(self, owner: str, backend: str) -> None:
         try:

@@ -25,10 +25,7 @@ from .clock import boottime
 from .renewal import Renewal
 from .requirement import check_class
 from .session import Acquisition, Waiting
-
-_RELEASE = 3.0
-"""Seconds for giving the lease back: whoever waits for it waits for little more."""
-_REQUEST = 3.0
+from .timeouts import RELEASE, REQUEST
 
 
 class Wanted(NamedTuple):
@@ -49,6 +46,7 @@ class Wanted(NamedTuple):
     """Whether a conflict will be shown to anybody: describing the holder costs a request."""
     outer_owners: tuple[str, ...]
     impatient: bool = False
+    max_holders: int = 1
 
 
 def acquire(
@@ -58,7 +56,7 @@ def acquire(
     on_waiting: Callable[[LockState], None] | None = None,
     on_asking: Callable[[], None] | None = None,
 ) -> Grant:
-    """Raises Busy, NestedRun, Unavailable, Refused; Cancelled once ``cancel`` is readable."""
+    """Raises Busy, NestedRun, OtherHolders, Unavailable, Refused; Cancelled once ``cancel`` is readable."""
     client = Client(
         owner=wanted.owner,
         host=os.uname().nodename,
@@ -71,10 +69,10 @@ def acquire(
     required = wanted.require
     qualify: Callable[[], None] | None = None
     if required:
-        qualify = lambda: check_class(backend, wanted.backend_shown, required, _REQUEST)  # noqa: E731
+        qualify = lambda: check_class(backend, wanted.backend_shown, required, REQUEST)  # noqa: E731
     return Acquisition(
         backend,
-        Request(wanted.name, wanted.ttl, client),
+        Request(wanted.name, wanted.ttl, client, wanted.max_holders),
         Waiting(wanted.wait, wanted.jitter, wanted.outer_owners, wanted.impatient),
         cancel,
         boottime,
@@ -90,7 +88,7 @@ def give_back(
     renewal: Renewal,
     before: Callable[[], None],
     *,
-    patience: float = _RELEASE,
+    patience: float = RELEASE,
     marks: Callable[[], tuple[Mark, ...]] = tuple,
     keep_for: float = 0.0,
     told_lost: bool = False,
@@ -108,10 +106,10 @@ def give_back(
         if not quiet:
             raise Unavailable("a renewal is still unanswered")
         written = marks()
-        backend.release(renewal.grant, _RELEASE, written, 0.0 if renewal.lost else keep_for)
+        backend.release(renewal.grant, RELEASE, written, 0.0 if renewal.lost else keep_for)
         for mark in written:
             # Not written either if the lock was no longer ours: somebody removed it just before.
-            if mark.slot != SUCCESS and backend.marked(renewal.grant.name, mark.slot, _REQUEST) is None:
+            if mark.slot != SUCCESS and backend.marked(renewal.grant.name, mark.slot, REQUEST) is None:
                 raise Unmarked("the lock was not ours any more")
     except Unmarked:
         raise

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from .backends.base import Client, LockState
 from .deadline import default_grace, hard_deadline
+from .holders import each_holder
 
 VERSION = 1
 
@@ -53,16 +54,26 @@ def state_of(state: LockState) -> str:
 
 
 def lock_view(state: LockState) -> dict[str, Plain]:
-    """A foreign holder (not distlock) is null in a lock that is held."""
+    """A foreign holder (not distlock) is null in a lock that is held. Of several holders the keys for one show the
+    first."""
     return {
         "name": state.name,
+        **_holder_view(state),
+        "waiters": [client_view(waiter) for waiter in state.waiters],
+        "last_success_at": utc(state.last_success.at) if state.last_success else None,
+        "max_holders": state.max_holders,
+        "holders": [{"holder_index": index, **_holder_view(one)} for index, one in each_holder(state)],
+    }
+
+
+def _holder_view(state: LockState) -> dict[str, Plain]:
+    """Of a lock as if it were this holder's alone."""
+    return {
         "state": state_of(state),
         "token": state.token,
         "holder": client_view(state.holder) if state.holder else None,
         "ttl_seconds": state.ttl,
         "expires_in_seconds": None if state.expires_in is None else round(state.expires_in, 3),
-        "waiters": [client_view(waiter) for waiter in state.waiters],
-        "last_success_at": utc(state.last_success.at) if state.last_success else None,
     }
 
 

@@ -10,6 +10,9 @@ HOLD_BOUNDS = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14400.0,
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 RATIO_BOUNDS = (0.1, 0.25, 0.5, 0.8, 1.0, 2.0, 5.0, 10.0, 60.0, 600.0)
 
+UNLOCKED = "unlocked"
+"""Outcome of a run whose command ran without a lock, from the start or in the end (--fail-open)."""
+
 
 class Histogram:
     """Counts of values up to each bound, with one more for those above the last, and their sum."""
@@ -66,8 +69,8 @@ class Run(NamedTuple):
     label: str | None
     ttl: float
     outcome: str
-    """granted runs: succeeded, failed, lost, killed. Others: busy, skipped, cancelled, unavailable, refused,
-    misconfigured, error."""
+    """granted runs: succeeded, failed, lost, killed, unlocked. Others: unlocked, busy, skipped, cancelled, unavailable,
+    refused, misconfigured, error."""
     asked_at: float
     waited: float
     granted_at: float | None = None
@@ -79,8 +82,12 @@ class Run(NamedTuple):
     slack: float | None = None
     """Seconds from a renewal being due until the command would be told to stop, of a renewal that is on time."""
     renewals: Renewals | None = None
+    holder_index: int | None = None
+    """Of a run that may be one of several holders."""
 
     @property
     def acquisition(self) -> str:
-        """How asking for the lock ended."""
-        return "granted" if self.granted_at is not None else self.outcome
+        """How asking for the lock ended. Of a command that ran without it: nobody was reached."""
+        if self.granted_at is not None:
+            return "granted"
+        return "unavailable" if self.outcome == UNLOCKED else self.outcome

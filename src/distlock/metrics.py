@@ -57,7 +57,9 @@ class _JournalCollector(Collector):
             "distlock_acquisitions", "Attempts to get a lock, by how they ended.", labels=[*_LABELS, "outcome"]
         )
         runs = CounterMetricFamily(
-            "distlock_runs", "Runs that had the lock, by how they ended.", labels=[*_LABELS, "outcome"]
+            "distlock_runs",
+            "Runs of the command, by how they ended; unlocked: without the lock.",
+            labels=[*_LABELS, "outcome"],
         )
         failures = CounterMetricFamily(
             "distlock_renewal_failures", "Renewals that failed and were tried again.", labels=_LABELS
@@ -67,7 +69,7 @@ class _JournalCollector(Collector):
             labels = [*key, self._user]
             for outcome in sorted({"granted", "busy", *sums.acquisitions}):
                 acquisitions.add_metric([*labels, outcome], sums.acquisitions.get(outcome, 0))
-            for outcome in sorted({"succeeded", "failed", "lost", *sums.outcomes}):
+            for outcome in sorted({"succeeded", "failed", "lost", "unlocked", *sums.outcomes}):
                 runs.add_metric([*labels, outcome], sums.outcomes.get(outcome, 0))
             failures.add_metric(labels, sums.renewal_failures)
             lost.add_metric(labels, sums.outcomes.get("lost", 0))

@@ -84,6 +84,8 @@ class Renewal:
         self._last_trouble = "no renewal was answered"
         self.is_open = False
         """Whether the child goes on though the lease is over (fail_open.py)."""
+        self.open_because = ""
+        """Why, while it does."""
         self.unreachable = False
         """Whether the last attempt had no answer, rather than a bad one."""
         self.lost = False

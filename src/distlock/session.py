@@ -5,18 +5,19 @@
 
 import random
 import select
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from .backends.base import Backend, Busy, Client, Grant, LockState, Refused, Request, Ticket, Unavailable
+from .backends.base import Backend, Busy, Grant, LockState, OtherHolders, Refused, Request, Ticket, Unavailable
 from .durations import format_duration
 from .errors import Cancelled, NestedRun
+from .holders import describe, is_held_by
 from .quoting import quoted
+from .timeouts import LOOK
 
 FIRST_CONTACT = 10.0
 """Seconds for which a backend that does not answer is tried before the first answer, if the wait is that long."""
-_REQUEST = 5.0
 _LONGEST_PAUSE = 1.0
 
 
@@ -71,7 +72,7 @@ class Acquisition:
         self._looked = not waiting.outer_owners and on_waiting is None
 
     def run(self) -> Grant:
-        """Raises Busy, NestedRun, Unavailable, Refused, Cancelled."""
+        """Raises Busy, NestedRun, OtherHolders, Unavailable, Refused, Cancelled."""
         if self._waiting.jitter:
             self._pause(random.uniform(0, self._waiting.jitter), self._cancel)
         if self._on_asking:
@@ -96,8 +97,14 @@ class Acquisition:
         if self._qualify:
             self._qualify()
             self._qualify = None
+        if self._request.holders > 1:
+            self._refuse_nested()  # there may be a free place, and the run around this one would hold two
         with self._backend.enqueue(self._request) as ticket:
-            grant = ticket.poll()
+            try:
+                grant = ticket.poll()
+            except OtherHolders:
+                self._refuse_nested()
+                raise
             self._answered = True
             self._silent_since = self._clock()
             return grant or self._wait(ticket, until)
@@ -118,39 +125,32 @@ class Acquisition:
     def _look_at_holder(self) -> None:
         """Once, after the first try was in vain. A backend that does not tell does not end the wait."""
         try:
-            state = self._backend.inspect(self._request.name, _REQUEST)
+            state = self._backend.inspect(self._request.name, LOOK)
         except (Unavailable, Refused):
             return
         self._looked = True
-        if state.holder and state.holder.owner in self._waiting.outer_owners:
+        self._check_not_nested(state)
+        if self._on_waiting:
+            self._on_waiting(state)
+
+    def _refuse_nested(self) -> None:
+        """Without having waited. A backend that does not tell is tried all the same."""
+        if self._waiting.outer_owners:
+            with suppress(Unavailable, Refused):
+                self._check_not_nested(self._backend.inspect(self._request.name, LOOK))
+
+    def _check_not_nested(self, state: LockState) -> None:
+        if is_held_by(state, self._waiting.outer_owners):
             raise NestedRun(
                 f"{quoted(self._request.name)} is held by the run that this one is inside of: it would wait for itself"
             )
-        if self._on_waiting:
-            self._on_waiting(state)
 
     def _describe_busy(self) -> str:
         waited = "" if not self._waiting.wait else f"not had within {format_duration(self._waiting.wait)}: "
         holder = "held by somebody else"
         if self._explain:
             try:
-                holder = describe(self._backend.inspect(self._request.name, _REQUEST))
+                holder = describe(self._backend.inspect(self._request.name, LOOK))
             except (Unavailable, Refused):
                 pass
         return f"{quoted(self._request.name)}: {waited}{holder}"
-
-
-def describe(state: LockState) -> str:
-    """The holder in one phrase: who, since when, token."""
-    if not state.held:
-        return "free now, or about to go to a waiter before this one"
-    token = "" if state.token is None else f", token {state.token}"
-    if state.holder is None:
-        return f"held by somebody unknown{token}"
-    return f"held by {describe_client(state.holder)}{token}"
-
-
-def describe_client(client: Client) -> str:
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(client.since))
-    label = f" {quoted(client.label)}" if client.label else ""
-    return f"{client.host}:{client.pid} ({client.user}){label} since {since}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from .measures import HOLD_BOUNDS, LATENCY_BOUNDS, RATIO_BOUNDS, WAIT_BOUNDS, Histogram
+from .measures import HOLD_BOUNDS, LATENCY_BOUNDS, RATIO_BOUNDS, UNLOCKED, WAIT_BOUNDS, Histogram
 
 if TYPE_CHECKING:
     from .measures import Run
@@ -35,9 +35,10 @@ class Sums:
         self.waits.add(run.waited)
         self.ttl = run.ttl
         self.last_end = ended_at
+        if run.outcome == UNLOCKED or (run.granted_at is not None and run.held is not None):
+            self.outcomes[run.outcome] = self.outcomes.get(run.outcome, 0) + 1
         if run.granted_at is None or run.held is None:
             return
-        self.outcomes[run.outcome] = self.outcomes.get(run.outcome, 0) + 1
         self.holds.add(run.held)
         self.ratios.add(run.held / run.ttl)
         if run.outcome == "succeeded":

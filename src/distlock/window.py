@@ -15,6 +15,8 @@ from .errors import Skipped
 from .quoting import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .backends.base import Backend, Grant
 
 _STARTED = "started"
@@ -37,18 +39,29 @@ class Window(NamedTuple):
     mark_at_start: bool = False
     """The window closes when a run starts, whatever becomes of it."""
 
+    @property
+    def is_asked_for(self) -> bool:
+        return self.min_interval is not None or self.once is not None
+
 
 def request_timeout(grant: Grant) -> float:
     """Seconds for one of several questions that are asked before the first renewal."""
     return min(3.0, grant.ttl / 6)
 
 
-def check(window: Window, backend: Backend, grant: Grant) -> None:
-    """Right after the grant. Raises Skipped; Unavailable, Refused."""
+def _nothing() -> None:
+    pass
+
+
+def check(window: Window, backend: Backend, grant: Grant, before_each: Callable[[], None] = _nothing) -> None:
+    """Right after the grant. ``before_each`` is called before each question, and may raise. Raises Skipped;
+    Unavailable, Refused."""
     name, interval, key, timeout = grant.name, window.min_interval, window.once, request_timeout(grant)
+    before_each()
     if key is not None and (done := backend.marked(name, _ONCE + key, timeout)):
         raise Skipped(f"{quoted(name)}: skipped: done for {quoted(key)} already, {_ago(done.age)}")
     for slot, what in ((SUCCESS, "succeeded"), (_STARTED, "begun")) if interval is not None else ():
+        before_each()
         last = backend.marked(name, slot, timeout)
         # A mark from farther in the future than that is of a clock that was wrong, and must not stop a job for years.
         if last and interval is not None and -interval < last.age < interval:
@@ -58,13 +71,15 @@ def check(window: Window, backend: Backend, grant: Grant) -> None:
             )
 
 
-def close_at_start(window: Window, backend: Backend, grant: Grant) -> None:
+def close_at_start(window: Window, backend: Backend, grant: Grant, before_each: Callable[[], None] = _nothing) -> None:
     """Before the command is started. Raises LeaseLost, Unavailable, Refused: then it is not."""
     timeout = request_timeout(grant)
     if window.mark_at_start:
         if window.once is not None:
+            before_each()
             backend.mark(grant, Mark(_ONCE + window.once, 0.0, window.once_keep), timeout)
         if window.min_interval is not None:
+            before_each()
             backend.mark(grant, Mark(_STARTED, 0.0, SUCCESS_KEPT), timeout)
 
 

@@ -353,3 +353,45 @@ def test_arguments_that_cannot_be_meant(name: Any, options: dict[str, Any], told
 def test_no_wait_twice_is_no_contradiction(tmp_path: Path) -> None:
     with distlock.hold("job", wait=0, nonblock=True, backend=f"local://{tmp_path}/locks"):
         pass
+
+
+def test_several_holders(each_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with a token and an index of its own; the command counts among them."""
+    lab = each_lab
+    for name in ("DISTLOCK_BACKEND", "DISTLOCK_STATE_DIR", "HOME"):
+        monkeypatch.setenv(name, lab.environment[name])
+    leases: list[distlock.Lease] = []
+
+    def one_more() -> None:
+        with distlock.hold(lab.job, max_holders=3, wait=10) as lease:
+            leases.append(lease)
+            assert done.wait(30)
+
+    done = threading.Event()
+    threads = [threading.Thread(target=one_more) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until(lambda: len(leases) == 2, 20)
+        assert sorted(lease.holder_index for lease in leases) == [0, 1]
+        assert leases[0].token is None or leases[0].token != leases[1].token
+        script = 'echo "$DISTLOCK_HOLDER_INDEX"'
+        assert lab.run("--max-holders", "3", lab.job, "--", "sh", "-c", script).stdout == b"2\n"
+        for other in (1, 2):
+            with (
+                pytest.raises(distlock.OtherHolders, match="--max-holders 3"),
+                distlock.hold(lab.job, max_holders=other),
+            ):
+                pass
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    with distlock.hold(lab.job) as lease:
+        assert lease.holder_index == 0
+
+
+@pytest.mark.parametrize("number", [0, 1001, -1, True, 2.0, "3", None])
+def test_a_number_of_holders_that_cannot_be_meant(number: Any) -> None:
+    with pytest.raises(distlock.UsageError, match="max_holders="):
+        distlock.hold("job", max_holders=number)

@@ -30,6 +30,7 @@ def test_an_error_class_loads_no_more_than_the_contract() -> None:
         "distlock",
         "distlock.backends",
         "distlock.backends.base",
+        "distlock.backends.probe",
     }
 
 

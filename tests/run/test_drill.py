@@ -9,12 +9,14 @@ import subprocess
 import pytest
 
 from distlock.backends import open_backend
-from distlock.backends.base import Environment
+from distlock.backends.base import Busy, ConfigurationError, Environment, Refused, Unavailable
+from distlock.cli.exits import error_of
 from distlock.clock import boottime
 from distlock.drill import Outcome
+from distlock.errors import InternalError
 from distlock.supervise import tree
 from processes import DISTLOCK, Lab, wait_until
-from servers import free_port
+from servers import RedisServer, free_port
 
 KEYS = [
     "version",
@@ -89,6 +91,23 @@ def test_a_backend_that_does_not_answer(lab: Lab) -> None:
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (69, "", 1)
     assert "Connection refused" in done.stderr
     assert "hunter2" not in done.stderr
+
+
+def test_it_ends_as_the_run_inside_of_it_did(lab: Lab) -> None:
+    """Whoever may look, and not lock."""
+    with RedisServer(lab.folder / "redis").running() as server:
+        server.command("ACL", "SETUSER", "looker", "on", ">secret", "~*", "&*", "+@all", "-set")
+        done = drill(lab, "-b", f"redis://looker:secret@127.0.0.1:{server.port}", "--ttl", "3")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (77, "", 1)
+    assert "the first holder ended with 77: " in done.stderr
+
+
+PASSED_ON = {69: Unavailable, 75: Busy, 77: Refused, 78: ConfigurationError}
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 69, 70, 75, 76, 77, 78, 126])
+def test_codes_that_are_passed_on(code: int) -> None:
+    assert error_of(code) is PASSED_ON.get(code, InternalError)
 
 
 @pytest.mark.faults

@@ -21,7 +21,18 @@ from terminals import Terminal
 
 UTC = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 CLIENT_KEYS = ["host", "pid", "user", "command", "label", "owner", "started_at"]
-LOCK_KEYS = ["name", "state", "token", "holder", "ttl_seconds", "expires_in_seconds", "waiters", "last_success_at"]
+LOCK_KEYS = [
+    "name",
+    "state",
+    "token",
+    "holder",
+    "ttl_seconds",
+    "expires_in_seconds",
+    "waiters",
+    "last_success_at",
+    "max_holders",
+    "holders",
+]
 
 
 def ask(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -74,9 +85,12 @@ def test_keys_of_status(lab: Lab) -> None:
     for lock in found["locks"]:
         assert list(lock) == LOCK_KEYS
         single = answer(lab, "inspect", lock["name"])
-        assert {key: single[key] for key in LOCK_KEYS if key != "expires_in_seconds"} == {
-            key: lock[key] for key in LOCK_KEYS if key != "expires_in_seconds"
-        }
+        for one in (lock, single, *lock["holders"], *single["holders"]):
+            assert 0 < one.pop("expires_in_seconds") <= 30
+        assert {key: single[key] for key in LOCK_KEYS if key != "expires_in_seconds"} == lock
+        assert lock["holders"] == [
+            {"holder_index": 0, **{key: lock[key] for key in ("state", "token", "holder", "ttl_seconds")}}
+        ]
 
 
 def test_waiters_in_the_order_in_which_they_will_be_served(lab: Lab) -> None:

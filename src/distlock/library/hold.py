@@ -18,22 +18,19 @@ from ..deadline import SHORTEST_TTL, default_grace
 from ..durations import MAX_SECONDS
 from ..environment import outer_owners
 from ..errors import InternalError, UsageError
+from ..holders import MOST_HOLDERS
 from ..leasing import Wanted
 from ..names import check_name
 from ..quoting import quoted
 from ..requirement import CLASSES, refuse_embedded_default
 from ..supervise.wire import FAILURES, Kind, Message
+from ..timeouts import ANSWER, CANCEL, RELEASED
 from .lease import Lease
 from .order import Order
 from .process import RenewerProcess
 from .watch import Watch
 
-_CANCEL = 0.8
-"""Seconds for the renewer to leave the queue."""
-_RELEASE = 5.0
 _RELEASE_WHEN_LOST = 2.0
-_ANSWER = 15.0
-"""Seconds beyond the wait after which a renewer that says nothing is given up."""
 
 
 class _Mark:
@@ -57,6 +54,7 @@ def hold(
     backend: str | None = None,
     require: Safety | None = None,
     label: str | None = None,
+    max_holders: int = 1,
 ) -> Hold:
     """A context that holds the lock ``name`` and gives a Lease.
 
@@ -73,6 +71,9 @@ def hold(
 
     ``backend``: a URL or the name of one in the configuration; else DISTLOCK_BACKEND, else the configuration's, else
     ``local:``. ``label``: free text shown to whoever waits.
+
+    ``max_holders``: so many may hold the lock at once, each with a ``lease.holder_index`` of its own. Entering raises
+    ConfigurationError (OtherHolders) while it is held by somebody who says another number.
     """
     if sys.platform != "linux":
         raise UsageError(f"distlock runs on Linux; this is {sys.platform}")
@@ -99,6 +100,7 @@ def hold(
         jitter=0.0,
         explain=True,
         outer_owners=(),
+        max_holders=_number("max_holders", max_holders, MOST_HOLDERS),
     )
     return Hold(Order(wanted, chosen.url, chosen.password, default_grace(ttl)))
 
@@ -145,10 +147,11 @@ class Hold(AbstractContextManager[Lease]):
             token = None if granted.first < 0 else granted.first
             self._mark.owner = wanted.owner
             _inside.set((*around, self._mark))
-            return Lease(wanted.name, wanted.owner, token, float(granted.text), watch)  # the TTL as it was granted
+            ttl = float(granted.text)  # as it was granted
+            return Lease(wanted.name, wanted.owner, token, ttl, watch, granted.second)
         except BaseException:
             self._renewer = None
-            renewer.release(_CANCEL)
+            renewer.release(CANCEL)
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -158,7 +161,7 @@ class Hold(AbstractContextManager[Lease]):
         self._mark.owner = ""
         renewer, self._renewer = self._renewer, None
         broken = self._watch.end()
-        trouble = renewer.release(_RELEASE if broken is None else _RELEASE_WHEN_LOST)
+        trouble = renewer.release(RELEASED if broken is None else _RELEASE_WHEN_LOST)
         if broken is not None:
             loss = f"{quoted(wanted.name)}: lease lost: {broken}"
             if error is not None:
@@ -173,7 +176,7 @@ class Hold(AbstractContextManager[Lease]):
 
 def _await_grant(renewer: RenewerProcess, wait: float | None) -> Message:
     """The message of the grant; raises what prevented it."""
-    until = None if wait is None else boottime() + wait + _ANSWER
+    until = None if wait is None else boottime() + wait + ANSWER
     while True:
         gone = renewer.is_gone()
         for message in renewer.messages():
@@ -187,6 +190,12 @@ def _await_grant(renewer: RenewerProcess, wait: float | None) -> Message:
         if left is not None and left <= 0:
             raise Unavailable("the renewer does not answer")
         renewer.await_news(left)
+
+
+def _number(argument: str, value: object, greatest: int) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= greatest:
+        return value
+    raise UsageError(f"{argument}={value!r} is not a number from 1 to {greatest}")
 
 
 def _seconds(argument: str, value: object) -> float:

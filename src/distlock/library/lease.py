@@ -45,12 +45,16 @@ class Lease:
     It is this process's alone: in a forked child it counts as lost.
     """
 
-    def __init__(self, name: str, owner: str, token: int | None, ttl: float, watch: Watch) -> None:
+    def __init__(
+        self, name: str, owner: str, token: int | None, ttl: float, watch: Watch, holder_index: int = 0
+    ) -> None:
         self.name = name
         self.owner = owner
         """Random id of this holding."""
         self.token = token
         """Fencing token: grows with every grant of the lock. None where the backend has none."""
+        self.holder_index = holder_index
+        """From 0 to ``max_holders`` - 1; no two holders have the same at once."""
         self.ttl = ttl
         self.lost = Lost(watch)
         self._watch = watch

@@ -21,9 +21,8 @@ from ..renewal import Renewal, Schedule, Told
 from ..state import state_directory
 from ..supervise.naming import name_process
 from ..supervise.wire import Channel, Kind, Message, SharedDeadline, failure
+from ..timeouts import RELEASE
 from .order import HOST, LINE, PAGE, Order, read_order
-
-_RELEASE = 3.0
 
 
 def main() -> NoReturn:
@@ -64,7 +63,7 @@ def _keep(order: Order, channel: Channel, deadline: SharedDeadline) -> None:
     leave.register(HOST, select.EPOLLIN)
     with closing(open_backend(order.backend, Environment(boottime, state_directory, order.password))) as backend:
         grant = acquire(backend, order.wanted, leave.fileno())
-        check_granted(backend, grant, order.wanted.ttl, order.grace, _RELEASE)
+        check_granted(backend, grant, order.wanted.ttl, order.grace, RELEASE)
         _hold(backend, grant, order, channel, deadline, leave)
 
 
@@ -84,7 +83,8 @@ def _hold(
         Told(deadline.set, lost, lambda line: channel.send(Message(Kind.TROUBLE, text=line))),
     )
     deadline.set(schedule.hard)
-    channel.send(Message(Kind.GRANTED, -1 if grant.token is None else grant.token, text=repr(grant.ttl)))
+    token = -1 if grant.token is None else grant.token
+    channel.send(Message(Kind.GRANTED, token, grant.holder_index, repr(grant.ttl)))
     renewal.start()
     leave.poll()
     # A host that has lost its descriptors without knowing it must not go on in the belief that it holds the lock.

@@ -53,6 +53,7 @@ def account_of(plan: Plan, supervisor: int, note: Callable[[str], None]) -> Acco
         grace=plan.grace,
         clock=boottime,
         note=note,
+        tells_index=plan.max_holders is not None,
     )
 
 

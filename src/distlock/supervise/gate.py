@@ -16,7 +16,7 @@ from typing import NamedTuple
 from .wire import Channel, SharedDeadline, pipe
 
 _PERMISSION = struct.Struct("<qq")
-_ORDER = struct.Struct("<qd")
+_ORDER = struct.Struct("<qdq")
 
 
 class Order(NamedTuple):
@@ -25,6 +25,8 @@ class Order(NamedTuple):
     token: int | None
     ttl: float
     lease_file: str
+    holder_index: int | None
+    """None if it is not to know of any."""
 
 
 class Parked(NamedTuple):
@@ -70,7 +72,8 @@ class Gate:
         """Once. False if nobody is there to be started."""
         try:
             token = -1 if order.token is None else order.token
-            os.write(self._orders_out, _ORDER.pack(token, order.ttl) + os.fsencode(order.lease_file))
+            index = -1 if order.holder_index is None else order.holder_index
+            os.write(self._orders_out, _ORDER.pack(token, order.ttl, index) + os.fsencode(order.lease_file))
         except BrokenPipeError:
             return False
         os.close(self._orders_out)
@@ -83,8 +86,8 @@ class Gate:
             data += piece
         if len(data) < _ORDER.size:
             return None
-        token, ttl = _ORDER.unpack_from(data)
-        return Order(None if token < 0 else token, ttl, os.fsdecode(data[_ORDER.size :]))
+        token, ttl, index = _ORDER.unpack_from(data)
+        return Order(None if token < 0 else token, ttl, os.fsdecode(data[_ORDER.size :]), None if index < 0 else index)
 
 
 class Links(NamedTuple):

@@ -61,7 +61,7 @@ def run(
         order = links.gate.await_order()
         if order is None:
             os._exit(125)
-        add_grant(environment, order.token, order.ttl, order.lease_file)
+        add_grant(environment, order.token, order.ttl, order.lease_file, order.holder_index)
         os.write(answer, EXEC)
         signals.restore_mask()  # here it may die, or stop, of what was sent to it meanwhile
         if boottime() >= links.deadline.get():  # it was stopped, or the supervisor was

@@ -31,6 +31,8 @@ class Plan(NamedTuple):
     max_run: float | None
     min_hold: float
     window: Window
+    max_holders: int | None
+    """None: it was not asked for, and the child is not told of an index."""
     fail_open: bool
     kill_signal: signal.Signals
     jitter: float

@@ -11,6 +11,7 @@ import select
 import threading
 from contextlib import closing
 
+from .. import window
 from ..backends import open_backend
 from ..backends.base import (
     Backend,
@@ -22,21 +23,21 @@ from ..backends.base import (
     Unavailable,
     Unmarked,
 )
-from ..clock import boottime
+from ..clock import NEVER, boottime
 from ..errors import Cancelled, InternalError
-from ..fail_open import NEVER, NoRenewal, OpenRenewal
+from ..fail_open import NoRenewal, OpenRenewal
 from ..granted import check_granted
+from ..holders import describe
 from ..leasefile import KeptLeaseFile
 from ..leasing import acquire, give_back
 from ..notices import cannot_kill, say_if_ready
 from ..quoting import quoted
 from ..renewal import Renewal, Schedule, Told
-from ..session import describe
 from ..state import state_directory
-from ..window import request_timeout
+from ..timeouts import RELEASE
 from . import terms
 from .detached import account_of
-from .gate import Links, Order
+from .gate import Links
 from .plan import Plan
 from .run_tree import RunTree
 from .wire import Kind, Message, failure
@@ -44,7 +45,6 @@ from .wire import Kind, Message, failure
 _TICK = 0.05
 _SNAPSHOT_EVERY = 0.5
 _LATER_THAN_SUPERVISOR = 0.03
-_RELEASE = 3.0
 _RELEASE_WHEN_LOST = 0.3
 _LEASE_FILE = 0.2
 """Seconds for which a release waits until nobody finds the lease file any more."""
@@ -62,6 +62,7 @@ class Renewer:
         self._granted_at = 0.0
         self._child_started = False
         self._run_until = NEVER
+        self._unlocked = ""
         self.account = account_of(plan, supervisor, lambda text: self._note(1, text))
 
     # -- acquire, hold, release: the story in order ------------------------------------------------------------------
@@ -88,15 +89,12 @@ class Renewer:
         lease_file = KeptLeaseFile(self._plan.owner, self._plan.backend_shown, lambda text: self._note(1, text))
         self._lease_file = lease_file
         grant = self._acquire_or_clean_up(backend)
-        if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, _RELEASE):
-            self._note(1, other_ttl)
-        terms.use_window(self._plan, backend, grant)
         self._granted_at = boottime()
         self._schedule = Schedule(grant, self._plan.grace)
         self._deadline.set(self._schedule.hard)
         renewal = self._renewal(backend, self._schedule)
         lease_file.write(self._schedule)
-        lease_file.settle(request_timeout(grant))
+        terms.await_lease_file(lease_file, window.request_timeout(grant), self._channel)
         self._start_child(renewal)
         self.account.granted(grant)  # not before the child; and before anything is told of renewals
         self._give_back(backend, renewal, self._hold(renewal))
@@ -116,6 +114,7 @@ class Renewer:
 
     def _run_without_a_lock(self, why: str) -> None:
         """--fail-open: nothing to renew, and nothing to give back."""
+        self._unlocked = why
         self._note(-1, f"{quoted(self._plan.name)}: COMMAND runs without a lock and without a token: {why}")
         self._deadline.set(NEVER)
         renewal = NoRenewal()
@@ -139,7 +138,11 @@ class Renewer:
     def _acquire(self, backend: Backend) -> Grant:
         on_waiting = self._waiting if self._plan.verbosity >= 1 or self._plan.keeping.log else None
         wanted = terms.wanted(self._plan, self._supervisor)
-        return acquire(backend, wanted, self._channel.reading, on_waiting, self.account.asking)
+        grant = acquire(backend, wanted, self._channel.reading, on_waiting, self.account.asking)
+        if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, RELEASE):
+            self._note(1, other_ttl)
+        terms.use_window(self._plan, backend, grant, self._channel)
+        return grant
 
     def _start_child(self, renewal: Renewal | NoRenewal) -> None:
         """If the supervisor permits it, now or later. Sets ``_refusal`` when nothing is to be started any more."""
@@ -149,16 +152,19 @@ class Renewer:
             return
         parked = self._gate.take()
         if parked is None:
+            self._channel.send(Message(Kind.HELD))
             return
         self._tree.group = parked.group
         self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor
-        grant = schedule.grant if schedule else None
-        order = Order(grant.token, grant.ttl, self._lease_file.path) if grant else Order(None, self._plan.ttl, "")
+        order = terms.order(self._plan, schedule.grant, self._lease_file.path) if schedule else terms.bare(self._plan)
         if self._gate.order(order):
             if self._plan.max_run is not None:
                 self._run_until = boottime() + self._plan.max_run + self._plan.grace
-            self._channel.send(Message(Kind.GRANTED, -1 if order.token is None else order.token))
+            token, index = (-1 if number is None else number for number in (order.token, order.holder_index))
+            self._channel.send(Message(Kind.GRANTED, token, index))
             self.account.started()
+            if not schedule:
+                self.account.unlocked(self._unlocked)
         elif self._tree.supervisor_lives():
             self._child_started = False
             self._gate.permit(parked)  # so that the supervisor can tell
@@ -214,9 +220,9 @@ class Renewer:
             self._lease_file.remove()
             self._lease_file.settle(_LEASE_FILE)
             if end is not None:
-                self.account.ended(end.first, end.text if is_lost else None)
+                self.account.ended(end.first, end.text if is_lost else None, renewal.open_because)
 
-        patience = _RELEASE_WHEN_LOST if is_lost else _RELEASE
+        patience = _RELEASE_WHEN_LOST if is_lost else RELEASE
         keep_for = 0.0 if is_lost or renewal.lost or end is None else self._keep_for(backend)
         trouble = ""
         try:
@@ -252,6 +258,7 @@ class Renewer:
 
     def _going_on_without(self, why: str) -> None:
         self._deadline.set(NEVER)
+        self.account.unlocked(why)
         self._lease_file.remove()
         self._note(-1, f"{quoted(self._plan.name)}: the lease cannot be kept, COMMAND goes on without it: {why}")
 

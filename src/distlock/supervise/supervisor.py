@@ -15,11 +15,12 @@ import time
 
 from ..account import Inherited
 from ..backends.base import LeaseLost, Unavailable
-from ..clock import TICK, boottime
+from ..clock import NEVER, TICK, boottime
 from ..durations import format_duration
 from ..errors import CommandNotExecutable, CommandNotFound, InternalError, MaxRunReached
 from ..notices import say, say_if_ready
 from ..quoting import quoted
+from ..timeouts import ANSWER, CANCEL, RELEASED
 from . import tree
 from .cgroup import ControlGroup
 from .child import ParkedChild
@@ -30,11 +31,6 @@ from .plan import Plan
 from .signals import FORWARDED, JOB_CONTROL, Signals, stop_self
 from .wire import FAILURES, Kind, Message
 
-_CANCEL = 0.8
-"""Seconds for the renewer to leave the queue when a signal ends the waiting."""
-_ANSWER = 15.0
-"""Seconds beyond the wait after which a renewer that says nothing is given up."""
-_RELEASE = 5.0
 _ACCOUNT = 0.5
 """Seconds for which the end of a run waits for its record."""
 _RELEASE_WHEN_LOST = 0.5
@@ -61,6 +57,7 @@ class Supervisor:
         self._child = child
         self._cgroup = cgroup
         self._granted = Inherited()
+        self._is_held = False
         self._notes: list[str] = []
         self._early: list[signal.struct_siginfo] = []
 
@@ -116,15 +113,15 @@ class Supervisor:
         """Until the renewer has the lock and has ordered the child to start; or the wait status to end with. Whatever
         says that nothing was started takes the permission back first."""
         plan, since = self._plan, boottime()
-        given_up_at = None if plan.wait is None else boottime() + plan.jitter + plan.wait + _ANSWER
+        given_up_at = None if plan.wait is None else boottime() + plan.jitter + plan.wait + ANSWER
         while True:
             messages = self._channel.receive()
             for index, message in enumerate(messages):
                 if message.kind is Kind.GRANTED:
                     self._channel.put_back(messages[index + 1 :])
-                    token = None if message.first < 0 else message.first
-                    self._granted = Inherited(boottime() - since, boottime(), token)
+                    self._granted = self._as_granted(message, since)
                     return None
+                self._is_held |= message.kind is Kind.HELD
                 if message.kind is Kind.FAILED and self._nothing_is_started():
                     self._await_account(messages[index:])
                     for text in self._notes:
@@ -147,11 +144,20 @@ class Supervisor:
                 self._early.append(info)
             elif info.si_signo in FORWARDED:
                 self._channel.send(Message(Kind.RELEASE, -1))
-                self._await_renewer(_CANCEL)
+                self._await_renewer()
                 return info.si_signo  # as a wait status: death by this signal
             else:
                 stop_self(info.si_signo)
                 self._gate.permit(permission)
+
+    def _as_granted(self, message: Message, since: float) -> Inherited:
+        token, index = (None if number < 0 else number for number in (message.first, message.second))
+        return Inherited(boottime() - since, boottime(), token, index, is_locked=not self._is_open)
+
+    @property
+    def _is_open(self) -> bool:
+        """--fail-open: the child runs without a lock."""
+        return self._deadline.get() == NEVER
 
     def _nothing_is_started(self) -> bool:
         """And nothing will be."""
@@ -161,7 +167,7 @@ class Supervisor:
         """Let the renewer give the lock back; why it could not, or None."""
         self._channel.send(end)
         trouble: str | None = "the renewer was dead" if self._channel.peer_is_gone else "no answer in time"
-        until = time.monotonic() + (_RELEASE_WHEN_LOST if end.second else _RELEASE + self._plan.min_hold)
+        until = time.monotonic() + (_RELEASE_WHEN_LOST if end.second else RELEASED + self._plan.min_hold)
         while not self._channel.peer_is_gone and time.monotonic() < until:
             messages = self._channel.receive()
             for message in messages:
@@ -196,7 +202,7 @@ class Supervisor:
         from .detached import account_of
 
         account = account_of(self._plan, os.getpid(), self._notes.append)
-        account.inherit(self._granted, end.first, end.text if end.second else None)
+        account.inherit(self._granted, end.first, end.text if end.second else None, is_open=self._is_open)
         keeper = threading.Thread(target=account.close, daemon=True)
         keeper.start()
         keeper.join(_ACCOUNT)
@@ -206,11 +212,13 @@ class Supervisor:
             return []
         return [f"{quoted(self._plan.name)}: the lock could not be released ({trouble}); it ends with its lease"]
 
-    def _await_renewer(self, seconds: float) -> None:
-        """Until it has ended by itself; then by force."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._channel.peer_is_gone:
-            self._channel.receive()
+    def _await_renewer(self) -> None:
+        """Until it has ended by itself; then by force. One that has the lock gets the time to give it back."""
+        since = time.monotonic()
+        while not self._channel.peer_is_gone:
+            self._is_held |= any(message.kind is Kind.HELD for message in self._channel.receive())
+            if time.monotonic() > since + (RELEASED if self._is_held else CANCEL):
+                break
             time.sleep(0.001)
         self._end_renewer()
 

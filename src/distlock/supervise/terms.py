@@ -12,11 +12,16 @@ from ..backends.base import DistlockError
 from ..clock import TICK, boottime
 from ..durations import format_duration
 from ..environment import outer_owners
+from ..errors import Cancelled
 from ..leasing import Wanted
 from ..quoting import quoted
+from ..session import pause
+from .gate import Order
+from .wire import Kind, Message
 
 if TYPE_CHECKING:
     from ..backends.base import Backend, Grant, Mark
+    from ..leasefile import KeptLeaseFile
     from .plan import Plan
     from .wire import Channel
 
@@ -36,18 +41,44 @@ def wanted(plan: Plan, supervisor: int) -> Wanted:
         explain=plan.explain_conflict,
         outer_owners=outer_owners(plan.caller_environment),
         impatient=plan.fail_open,
+        max_holders=plan.max_holders or 1,
     )
 
 
-def use_window(plan: Plan, backend: Backend, grant: Grant) -> None:
-    """Right after the grant. Raises Skipped, and what prevented a look; the lock is given back then."""
+def use_window(plan: Plan, backend: Backend, grant: Grant, channel: Channel) -> None:
+    """Right after the grant. Raises Skipped, and what prevented a look; Cancelled before the next question when the
+    supervisor wants the lock no more. It is given back then."""
+
+    def still_wanted() -> None:
+        pause(0, channel.reading)
+
+    if plan.window.is_asked_for:
+        channel.send(Message(Kind.HELD))
     try:
-        window.check(plan.window, backend, grant)
-        window.close_at_start(plan.window, backend, grant)
-    except DistlockError:
+        window.check(plan.window, backend, grant, still_wanted)
+        window.close_at_start(plan.window, backend, grant, still_wanted)
+    except (DistlockError, Cancelled):
         with suppress(DistlockError):
             backend.release(grant, window.request_timeout(grant))
         raise
+
+
+def await_lease_file(file: KeptLeaseFile, timeout: float, channel: Channel) -> None:
+    """Until the disk has it, which a state directory that hangs never does; no longer than the lock is wanted."""
+    until = boottime() + timeout
+    while not file.settle(TICK) and boottime() < until:
+        channel.send(Message(Kind.HELD))
+        if select.select([channel.reading], [], [], 0)[0]:
+            return
+
+
+def order(plan: Plan, grant: Grant, lease_file: str) -> Order:
+    return Order(grant.token, grant.ttl, lease_file, None if plan.max_holders is None else grant.holder_index)
+
+
+def bare(plan: Plan) -> Order:
+    """The order to start without a lock."""
+    return Order(None, plan.ttl, "", None)
 
 
 def marks(plan: Plan, ran_for: float | None) -> tuple[Mark, ...]:

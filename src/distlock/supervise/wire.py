@@ -13,7 +13,17 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from ..backends.base import Busy, ConfigurationError, DistlockError, LeaseLost, Refused, Revoked, Unavailable, Unmarked
+from ..backends.base import (
+    Busy,
+    ConfigurationError,
+    DistlockError,
+    LeaseLost,
+    OtherHolders,
+    Refused,
+    Revoked,
+    Unavailable,
+    Unmarked,
+)
 from ..errors import InternalError, NestedRun, Skipped
 
 _HEAD = struct.Struct("<HBqq")  # length of the text, kind, two numbers
@@ -23,13 +33,16 @@ LOWEST_DESCRIPTOR = 10  # never 0, 1 or 2, also when the caller closed those
 
 class Kind(IntEnum):
     # renewer to supervisor
-    GRANTED = 1  # and the child has been ordered to start; first: the token, or -1; text, to a program that
-    #              holds the lock: the TTL that was granted
+    GRANTED = (
+        1  # and the child has been ordered to start; first: the token, or -1; second: the holder's index; text, to
+    )
+    #              a program that holds the lock: the TTL that was granted
     FAILED = 2  # first: the error's place in FAILURES; text: its message
     LOST = 3  # text: why
     NOTE = 4  # first: the verbosity from which it is said; text: the line
     TROUBLE = 5  # text: what went wrong with a renewal that will be tried again
     RELEASED = 6  # first: 1 released, 0 not; text: why not
+    HELD = 9  # the lock is had, and something is left to do before the child can be started
     # supervisor to renewer
     RELEASE = 7  # nobody wants the lock any more, and nothing of a child is to be killed; first: the child's wait
     #              status, -1 if there was none; second: 1 if the lease was lost, then text: why
@@ -47,6 +60,7 @@ FAILURES: tuple[type[DistlockError], ...] = (
     Revoked,
     Unmarked,
     Skipped,
+    OtherHolders,
 )
 
 
