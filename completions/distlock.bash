@@ -27,8 +27,8 @@ __distlock_table()
             arguments='text command'
             ;;
         status)
-            flags='-a --all --json -h --help'
-            valued='-b --backend --config'
+            flags='-a --all --json --watch -h --help'
+            valued='-b --backend --interval --config'
             arguments='locks'
             ;;
         inspect)

@@ -93,7 +93,7 @@ function __distlock_takes_next --argument-names name word
         case fence
             string match -qr -- '^--(token|store|max-holders)$' $word
         case status
-            string match -qr -- '^-[ah]*[b]$|^--(backend|config)$' $word
+            string match -qr -- '^-[ah]*[b]$|^--(backend|interval|config)$' $word
         case inspect
             string match -qr -- '^-[qh]*[b]$|^--(backend|succeeded-within|config)$' $word
         case release
@@ -175,6 +175,8 @@ complete -c distlock -n '__distlock_in fence' -s h -l help -d 'Show this message
 complete -c distlock -n '__distlock_in status' -s b -l backend -x -a 'local:' -d 'Where the lock lives'
 complete -c distlock -n '__distlock_in status' -s a -l all -d 'Free locks that are on record too'
 complete -c distlock -n '__distlock_in status' -l json -d 'For programs: keys and units are stable'
+complete -c distlock -n '__distlock_in status' -l watch -d 'Go on showing them, until q or Ctrl-C'
+complete -c distlock -n '__distlock_in status' -l interval -x -d 'Of --watch: how often to look'
 complete -c distlock -n '__distlock_in status' -l config -x -a '(__fish_complete_path (commandline -ct))' -d 'The configuration, instead of the site\'s and the user\'s'
 complete -c distlock -n '__distlock_in status' -s h -l help -d 'Show this message and exit'
 complete -c distlock -n '__distlock_at status locks' -a '(__distlock_locks)'
