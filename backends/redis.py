@@ -79,8 +79,15 @@ class RedisBackend(Backend):
         beside = f"{_PREFIX}{name}}}"
         return (
             f"lock:{name}",
-            *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "marks", "places", "holders")),
+            *(f"{beside}:{part}" for part in ("token", "holder", "queue", "waiters", "marks")),
         )
+
+    @classmethod
+    def all_keys(cls, name: str) -> tuple[str, ...]:
+        """Those of several holders, too. A plain lock does without them: while a cluster moves a slot, scripts are not
+        served that name a key which is missing."""
+        beside = f"{_PREFIX}{name}}}"
+        return *cls.keys(name), f"{beside}:places", f"{beside}:holders"
 
     @staticmethod
     def channels(name: str) -> str:
@@ -103,8 +110,8 @@ class RedisBackend(Backend):
         return RedisTicket(self, request)
 
     def renew(self, grant: Grant, timeout: float) -> Grant:
-        # Only keys that a lock which is held has: while a cluster moves a slot, one that is missing is everybody's.
-        keys, words = self.keys(grant.name), (grant.owner, self.milliseconds(grant.ttl))
+        # Only keys that a lock which is held has.
+        keys, words = self.all_keys(grant.name), (grant.owner, self.milliseconds(grant.ttl))
         if grant.holders > 1:
             call = Call(script("renew_several"), (*keys[:2], *keys[6:]), (*words, str(grant.holder_index)))
         else:
@@ -137,8 +144,10 @@ class RedisBackend(Backend):
         words = [word for mark in marks for word in self._words(mark)]
         kept = self.milliseconds(keep_for) if keep_for else "0"
         arguments = (owner, self.channels(name), kept, *words)
-        leave = script("leave_several" if holders > 1 else "leave")
-        answer = self.reach.ask(Call(leave, self.keys(name), arguments), self.clock() + timeout)
+        call = Call(script("leave"), self.keys(name), arguments)
+        if holders > 1:
+            call = Call(script("leave_several"), self.all_keys(name), arguments)
+        answer = self.reach.ask(call, self.clock() + timeout)
         if isinstance(answer, list) and any(mark.slot != SUCCESS for mark in marks):
             raise Unmarked(f"{self.reach.address}: {answer[1].decode(errors='backslashreplace')}")
 
@@ -146,7 +155,8 @@ class RedisBackend(Backend):
         return mark.slot, str(int(mark.ago * 1e6)), self.milliseconds(mark.keep)
 
     def mark(self, grant: Grant, mark: Mark, timeout: float) -> None:
-        call = Call(script("mark"), self.keys(grant.name), (grant.owner, *self._words(mark)))
+        keys = self.all_keys(grant.name) if grant.holders > 1 else self.keys(grant.name)
+        call = Call(script("mark"), keys, (grant.owner, *self._words(mark)))
         answer = self.reach.ask(call, self.clock() + timeout)
         if isinstance(answer, list):
             raise Unavailable(f"{self.reach.address}: {answer[1].decode(errors='backslashreplace')}")
@@ -162,7 +172,9 @@ class RedisBackend(Backend):
 
     def revoke(self, name: str, token: int | None, owner: str | None, by: str, timeout: float, *, now: bool) -> bool:
         holder = ("" if token is None else str(token), owner or "")
-        call = Call(script("revoke"), self.keys(name), (*holder, json.dumps(by), str(int(now)), self.channels(name)))
+        call = Call(
+            script("revoke"), self.all_keys(name), (*holder, json.dumps(by), str(int(now)), self.channels(name))
+        )
         answer = self.reach.ask(call, self.clock() + timeout)
         if isinstance(answer, list):
             raise self.unknown_layout(name, answer[1])
@@ -172,7 +184,7 @@ class RedisBackend(Backend):
         return self._state(name, self.reach.ask(self._inspection(name), self.clock() + timeout))
 
     def _inspection(self, name: str) -> Call:
-        return Call(script("inspect"), self.keys(name), (self.channels(name),))
+        return Call(script("inspect"), self.all_keys(name), (self.channels(name),))
 
     def _state(self, name: str, answer: list[bytes]) -> LockState:
         if answer[0] == b"layout":
@@ -237,19 +249,23 @@ class RedisBackend(Backend):
         keys and for each lock, and only the batch is in memory. Locks of an unknown layout stay."""
         if fences:
             return
+        for name in self.recorded(timeout):
+            if wanted(name) and self.forget(name, unused_for, timeout):
+                yield name
+
+    def recorded(self, timeout: float) -> Iterator[str]:
+        """Names of locks that have a record; some more than once. ``timeout`` is for each request."""
         for link in self.reach.masters(self.clock() + timeout):
-            for key in link.scan(f"{_PREFIX}*}}:token", _SCAN, timeout):
-                name = _name_in(key)
-                if name and wanted(name) and self.forget(name, unused_for, timeout):
-                    yield name
+            yield from filter(None, map(_name_in, link.scan(f"{_PREFIX}*}}:token", _SCAN, timeout)))
 
     def forget(self, name: str, unused_for: float, timeout: float) -> bool:
+        """If nobody needs it."""
         arguments = (str(int(unused_for * 1e6)), self.channels(name))
-        call = Call(script("purge"), self.keys(name), arguments)
+        call = Call(script("purge"), self.all_keys(name), arguments)
         return bool(self.reach.ask(call, self.clock() + timeout) == b"purged")
 
     def places(self, name: str) -> tuple[str, ...]:
-        return self.keys(name)
+        return self.all_keys(name)
 
     def close(self) -> None:
         self.reach.close()

@@ -20,7 +20,7 @@ if refusal then
   return refusal
 end
 local value = lock_value()
-local most = several(value)
+local most = most_in(value)
 if most then
   return { 'others', whole(now), whole(most) }
 end

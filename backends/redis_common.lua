@@ -10,9 +10,10 @@
 --        5 waiters   hash: owner id -> "SEEN DETAILS", SEEN being the server's µs at its last poll
 --        6 marks     hash: slot -> "LAYOUT:START:UNTIL", server's µs at which what is marked began and until which it is
 --                    remembered. Expires with the last of them
+--        Only where several holders are looked at:
 --        7 places    sorted set: owner ids of several holders by the server's µs at which their leases end
---        8 holders   hash: owner id -> "INDEX TOKEN STATE DETAILS", STATE being "held" or "kept". These two are read only
---                    if the lock says so, and have its PX
+--        8 holders   hash: owner id -> "INDEX TOKEN STATE DETAILS", STATE being "held" or "kept". Both have the PX of the
+--                    lock, and count only while that says that several hold it
 --
 -- A waiter lives while somebody is subscribed to its channel (gone at once with a process that is killed) and it has
 -- polled within STALE (which ends for one that is frozen, or on a host that vanished).
@@ -64,10 +65,9 @@ local function lock_value()
   return value
 end
 
--- How many may hold the lock at once, if several do; nil if one does, or a foreign holder, whatever its value.
-local function several(value)
-  local most = value and string.match(value, '^holders:(%d+)$')
-  return most and redis.call('TYPE', PLACES).ok == 'zset' and tonumber(most) or nil
+-- How many may hold the lock at once, if its value says that several do.
+local function most_in(value)
+  return value and tonumber(string.match(value, '^holders:(%d+)$'))
 end
 
 -- Owner id of the distlock that holds or kept the lock alone, its details, and whether it is kept; nil if a foreign holder

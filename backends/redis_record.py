@@ -36,7 +36,8 @@ def state(name: str, answer: list[bytes | int]) -> LockState:
         holdings = [_holding(*answer[at : at + 2]) for at in range(_FIXED, waiting, 2)]
         if known := [holding for holding in holdings if holding]:
             return state_of_several(name, int(value), known, _waiters(answer[waiting:]), success)
-        return LockState(name, bool(holdings), None, None, None, None, _waiters(answer[waiting:]), success)
+        # Somebody holds it, and nobody can read who.
+        return LockState(name, True, None, None, None, None, _waiters(answer[waiting:]), success)
     known_holder = decode(stored) if isinstance(stored, bytes) else None
     kept = isinstance(value, bytes) and value.startswith(KEPT)
     owner = value.removeprefix(KEPT) if isinstance(value, bytes) else value
@@ -66,7 +67,7 @@ def _waiters(answer: list[bytes | int]) -> tuple[Client, ...]:
 
 def _holding(left: bytes | int, record: bytes | int) -> Holding | None:
     """None if nobody can read who it is."""
-    index, token, how, stored = bytes(record).split(b" ", 3)  # type: ignore[arg-type]
+    index, token, how, stored = bytes(record).split(b" ", 3)
     known = decode(stored)
     if known is None:
         return None

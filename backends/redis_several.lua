@@ -1,5 +1,11 @@
 -- What the scripts share that know of several holders at once; it stands behind redis_common.lua.
 
+-- How many may hold the lock at once, if several do; nil if one does, or a foreign holder, whatever its value.
+local function several(value)
+  local most = most_in(value)
+  return most and redis.call('TYPE', PLACES).ok == 'zset' and most or nil
+end
+
 -- Of an owner who holds or has kept one of the places: index, token, state, details.
 local function place_of(owner)
   local record = redis.call('HGET', HOLDERS, owner)

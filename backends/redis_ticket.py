@@ -72,7 +72,8 @@ class RedisTicket(Ticket):
 
     def _try(self, until: float) -> list[bytes]:
         request = self._request
-        keys = self._backend.keys(request.name)
+        several = request.holders > 1
+        keys = (self._backend.all_keys if several else self._backend.keys)(request.name)
         self._reach.connect(keys[0], until)
         self._asked = True
         ttl = self._backend.milliseconds(request.ttl)
@@ -86,9 +87,9 @@ class RedisTicket(Ticket):
             ServerTime(until),
             self._backend.channels(request.name),
         ]
-        if request.holders > 1:
+        if several:
             arguments += [str(request.holders), "" if self.holder_index is None else str(self.holder_index)]
-        call = Call(script("acquire_several" if request.holders > 1 else "acquire"), keys, arguments)
+        call = Call(script("acquire_several" if several else "acquire"), keys, arguments)
         answer: list[bytes] = self._reach.ask(call, until, self._channel)
         return answer
 

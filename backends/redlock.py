@@ -27,6 +27,8 @@ from .base import (
 from .redis_ticket import RedisTicket
 from .redis_url import database, parse_several
 from .redlock_nodes import Nodes
+from .redlock_probe import probe
+from .redlock_purge import purged
 from .redlock_ticket import RedlockTicket
 from .redlock_view import latest, merged
 from .url_parts import wrong
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from .base import Environment
+    from .probe import Probe
     from .redis_url import Server
     from .redlock_nodes import Replies
 
@@ -90,7 +93,7 @@ class RedlockBackend(Backend):
         if len(replies.values) >= nodes.quorum:
             for number, error in replies.errors.items():
                 if isinstance(error, LeaseLost):
-                    self._restore(number, grant)
+                    self.restore(number, grant)
             return grant._replace(valid_from=min(renewed.valid_from for renewed in replies.values.values()))
         if self._is_lost(replies):
             self._requests.pop(grant.owner, None)
@@ -107,16 +110,17 @@ class RedlockBackend(Backend):
         lost = sum(isinstance(error, LeaseLost) for error in replies.errors.values())
         return lost > len(self.nodes.all) - self.nodes.quorum
 
-    def _restore(self, number: int, grant: Grant) -> None:
-        """Nobody else can get a majority while we have one. Who did not take the lock here cannot know what to tell of
-        its holder, and leaves it at that."""
+    def restore(self, number: int, grant: Grant) -> None:
+        """Give a server the lease again that it has forgotten, or numbered in another way. Nobody else can get a
+        majority while we have one. Who did not take the lock here cannot know what to tell of its holder, and leaves it
+        at that."""
         request = self._requests.get(grant.owner)
         if request is None:
             return
         node = self.nodes.all[number]
 
         def take() -> None:
-            ticket = RedisTicket(node.backend, request, _FIRST)
+            ticket = RedisTicket(node.backend, request, _FIRST, grant.holder_index)
             try:
                 ticket.poll()
             except DistlockError:
@@ -234,10 +238,20 @@ class RedlockBackend(Backend):
     def reset_fence(self, resource: str, index: int, timeout: float) -> None:
         self.advance_fence(resource, index, 0, timeout)
 
+    def probe(self, timeout: float) -> Probe:
+        return probe(self.nodes, self.clock() + timeout, timeout)
+
+    def purge(
+        self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
+    ) -> Iterator[str]:
+        """At each server what it can spare, by its own clock; told when a majority has forgotten it. There are no
+        tokens that could be given again."""
+        return iter(()) if fences else purged(self.nodes, wanted, unused_for, timeout)
+
     def places(self, name: str) -> tuple[str, ...]:
         """The same keys at each server."""
         return tuple(
-            f"{key} at {node.link.address}" for key in self.nodes.all[0].backend.keys(name) for node in self.nodes.all
+            f"{key} at {node.link.address}" for key in self.nodes.all[0].backend.places(name) for node in self.nodes.all
         )
 
     def close(self) -> None:

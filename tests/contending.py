@@ -20,10 +20,10 @@ class Contender:
     that was granted: nothing of the old holder may have lived then. (A poll may wait for the old holder's release, so
     that the clock before it says nothing; it is the length of one poll that the figure is too late by.)"""
 
-    def __init__(self, backend: str, name: str, folder: Path) -> None:
+    def __init__(self, backend: str, name: str, folder: Path, holders: int = 1) -> None:
         self._backend = open_backend(backend, Environment(boottime, lambda: folder))
         client = Client(os.urandom(16).hex(), "contender", os.getpid(), "tests", "contender", None, time.time())
-        self._request = Request(name, 3.0, client)
+        self._request = Request(name, 3.0, client, holders)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.grant: Grant | None = None

@@ -50,7 +50,7 @@ class FakeClock:
             event()
 
     def pause(self, seconds: float, cancel: int) -> None:
-        """What session.pause does, in this world's time."""
+        """What acquisition.pause does, in this world's time."""
         self.sleep(max(0.0, seconds), lambda: is_readable(cancel))
         if is_readable(cancel):
             raise Cancelled

@@ -105,7 +105,7 @@ def test_a_slot_that_moves(group: Cluster) -> None:
         move.begin()
         held = one.renew(held, 2.0)  # all of it is still here
         keys = move.keys()
-        assert sorted(keys) == sorted(key.encode() for key in one.places("moving"))
+        assert sorted(keys) == sorted(key.encode() for key in RedisBackend.keys("moving"))
         move.move([key for key in keys if b"queue" in key])
         with pytest.raises(Unavailable, match="is moving the lock's slot"):
             try_once(three, "moving", ttl=1.5)

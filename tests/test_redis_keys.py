@@ -47,7 +47,7 @@ def test_no_key_without_an_expiry_but_the_token(
         assert first.poll() is None
         assert second.poll() is None
         found = keys(server)
-        assert set(found) == set(backend.places("n")) - {marks_key("n")}
+        assert set(found) == set(backend.keys("n")) - {marks_key("n")}
         assert [key for key, left in found.items() if left == -1] == [token_key("n")]
         assert all(left <= 30_000 for left in found.values())
         backend.release(backend.renew(held, 5.0), 5.0)

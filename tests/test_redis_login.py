@@ -59,6 +59,10 @@ def everything(url: str, name: str) -> None:
             assert other.revoke(name, grant.token, None, "me", 5.0, now=False)
             other.release(grant, 5.0, (Mark("y", 0.0, 60.0),), 0.1)
             assert other.marked(name, "y", 5.0)
+        many = [take(backend, f"{name} many", holders=2) for _ in range(2)]
+        assert backend.revoke(f"{name} many", many[0].token, None, "me", 5.0, now=True)
+        backend.release(backend.renew(many[1], 5.0), 5.0)
+        assert list(backend.purge(lambda found: found == f"{name} many", 0.0, 5.0)) == [f"{name} many"]
         assert name in [state.name for state in backend.locks(5.0)]
 
 
@@ -194,6 +198,10 @@ def several(url: str, name: str) -> None:
             assert other.revoke(name, grant.token, owner, "me", 5.0, now=False)
             other.release(grant, 5.0, (Mark("y", 0.0, 60.0),), 0.1)
             assert other.marked(name, "y", 5.0)
+        many = [take(backend, f"{name} many", holders=2) for _ in range(2)]
+        assert backend.revoke(f"{name} many", many[0].token, None, "me", 5.0, now=True)
+        backend.release(backend.renew(many[1], 5.0), 5.0)
+        assert list(backend.purge(lambda found: found == f"{name} many", 0.0, 5.0)) == [f"{name} many"]
         assert name in [state.name for state in backend.locks(5.0)]
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from .acquisition import Acquisition, Waiting
 from .backends.base import (
     SUCCESS,
     Backend,
@@ -24,7 +25,6 @@ from .backends.base import (
 from .clock import boottime
 from .renewal import Renewal
 from .requirement import check_class
-from .session import Acquisition, Waiting
 from .timeouts import RELEASE, REQUEST
 
 

@@ -57,9 +57,10 @@ def check(window: Window, backend: Backend, grant: Grant, before_each: Callable[
     """Right after the grant. ``before_each`` is called before each question, and may raise. Raises Skipped;
     Unavailable, Refused."""
     name, interval, key, timeout = grant.name, window.min_interval, window.once, request_timeout(grant)
-    before_each()
-    if key is not None and (done := backend.marked(name, _ONCE + key, timeout)):
-        raise Skipped(f"{quoted(name)}: skipped: done for {quoted(key)} already, {_ago(done.age)}")
+    if key is not None:
+        before_each()
+        if done := backend.marked(name, _ONCE + key, timeout):
+            raise Skipped(f"{quoted(name)}: skipped: done for {quoted(key)} already, {_ago(done.age)}")
     for slot, what in ((SUCCESS, "succeeded"), (_STARTED, "begun")) if interval is not None else ():
         before_each()
         last = backend.marked(name, slot, timeout)

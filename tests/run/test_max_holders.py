@@ -231,6 +231,22 @@ def test_holders_do_not_fence_each_other_out(each_lab: Lab) -> None:
     assert sorted(path.name for path in lab.folder.glob("register*")) == registers
 
 
+def test_a_place_is_kept(each_lab: Lab) -> None:
+    """Its own, for as long as it asked for; it is nobody's, and nobody's else."""
+    lab = each_lab
+    keeps = not lab.backend.startswith(("zookeeper:", "postgresql+advisory:"))
+    kept = lab.start("--max-holders", "2", "--min-hold", "60" if keeps else "5", lab.job, "--", "true")
+    if keeps:
+        assert kept.wait(20) == 0
+    wait_until(lambda: inspected(lab)["holders"])
+    other = Holder(lab, "--max-holders", "2")
+    assert other.index == "1"
+    assert [one["state"] for one in inspected(lab)["holders"]] == ["kept" if keeps else "held", "held"]
+    assert lab.run("-n", "--max-holders", "2", lab.job, "--", "true").returncode == 75
+    other.end()
+    assert refused(lab, "-n").startswith(f"distlock: '{lab.job}' is held with --max-holders 2")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

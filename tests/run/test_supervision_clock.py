@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+import clocks
+from clocks import replace, shifted
 from contending import Contender
 from distlock.backends import open_backend
 from distlock.backends.base import Environment
@@ -21,27 +22,7 @@ pytestmark = pytest.mark.faults
 TTL = 3.0
 
 
-@pytest.fixture(scope="session")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "clock_shim.so"
-    source = Path(__file__).parent.parent / "clock_shim.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source), "-ldl"], check=True)
-    return built
-
-
-def shifted(lab: Lab, shim: Path, clock: int) -> Path:
-    """The file whose seconds every process of the run adds to this clock from now on."""
-    shift = lab.folder / "shift"
-    shift.write_text("0")
-    lab.environment |= {"LD_PRELOAD": str(shim), "SHIFTED_CLOCK": str(clock), "SHIFT_FILE": str(shift)}
-    return shift
-
-
-def replace(path: Path, text: str) -> None:
-    """In one step: nobody reads a file that is empty for a moment."""
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    new.replace(path)
+shim = clocks.shim
 
 
 def expiry(lab: Lab) -> float | None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import window
+from ..acquisition import pause
 from ..backends.base import DistlockError
 from ..clock import TICK, boottime
 from ..durations import format_duration
@@ -15,7 +16,6 @@ from ..environment import outer_owners
 from ..errors import Cancelled
 from ..leasing import Wanted
 from ..quoting import quoted
-from ..session import pause
 from .gate import Order
 from .wire import Kind, Message
 

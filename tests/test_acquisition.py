@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distlock.acquisition import FIRST_CONTACT, Acquisition, Waiting, pause
 from distlock.backends.base import Busy, Grant, Holding, LockState, OtherHolders, Refused, Request, Unavailable
 from distlock.errors import Cancelled, NestedRun
 from distlock.holders import describe
-from distlock.session import FIRST_CONTACT, Acquisition, Waiting, pause
 from fakes import FakeClock, ScriptedBackend, a_client
 
 DOWN = Unavailable("no answer")
