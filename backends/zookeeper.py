@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .base import Environment, Request
+    from .probe import Probe
     from .zookeeper_url import Ensemble
 
 _CLOSE = 0.3
@@ -198,6 +199,14 @@ class ZooKeeperBackend(Backend):
 
     def reset_fence(self, resource: str, index: int, timeout: float) -> None:
         self._fences.reset(resource, index, self.clock() + timeout)
+
+    def probe(self, timeout: float) -> Probe:
+        raise NotImplementedError
+
+    def purge(
+        self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
+    ) -> Iterator[str]:
+        raise NotImplementedError
 
     def places(self, name: str) -> tuple[str, ...]:
         return (self._paths.folder(name),)

@@ -282,11 +282,14 @@ class Place:
                 if isinstance(error, Unavailable) and not error.permanent:
                     raise
                 problem = error
-        try:
-            self.session.close(until)
-        except Unavailable:
-            if problem or not self._through:
-                raise  # else the node is gone
+        # Another process's session, which we have not taken up, is left to that one, or to its time-out, when the node
+        # is gone: servers that are asked to take up a session which is just being ended do not always answer.
+        if problem or not self._through or self.session.opened_at:
+            try:
+                self.session.close(until)
+            except Unavailable:
+                if problem or not self._through:
+                    raise  # else the node is gone
         if problem and any(mark.slot != SUCCESS for mark in marks):
             raise Unmarked(str(problem)) from problem
 

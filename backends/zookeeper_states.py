@@ -11,6 +11,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from .base import DistlockError, LockState, Marked, Refused, Unavailable
 from .zookeeper_errors import Expired
+from .zookeeper_folders import check_rights
 from .zookeeper_marks import decode as decode_mark
 from .zookeeper_marks import mark_path
 from .zookeeper_place import EPHEMERAL, SEQUENCE
@@ -71,14 +72,20 @@ class Reader:
 
     def state(self, name: str, until: float) -> LockState:
         folder = self._paths.folder(name)
-        return self._state(name, self.ask(until, Sync(folder), *_requests(folder))[1:], until)
+        told = self.ask(until, Sync(folder), *_requests(folder))[1:]
+        if isinstance(told[0], its.NoNodeError):
+            self._check_rights(folder, until)
+        return self._state(name, told, until)
 
     def states(self, timeout: float) -> Iterator[LockState]:
         """Of every lock on record; ``timeout`` is for each batch of them. One of an unknown layout does not hide the
         others: it is told behind the last."""
         problem: DistlockError | None = None
         found = self.ask(self._clock() + timeout, Sync(self._paths.locks), GetChildren2(self._paths.locks, None))[1]
-        names = [] if isinstance(found, Exception) else sorted(filter(None, map(decoded, found[0])))
+        if isinstance(found, Exception):
+            self._check_rights(self._paths.locks, self._clock() + timeout)
+            return
+        names = sorted(filter(None, map(decoded, found[0])))
         for start in range(0, len(names), _BATCH):
             until = self._clock() + timeout
             batch = names[start : start + _BATCH]
@@ -95,6 +102,9 @@ class Reader:
                     yield state
         if problem is not None:
             raise problem
+
+    def _check_rights(self, folder: str, until: float) -> None:
+        check_rights(lambda request: self.ask(until, request)[0], folder)
 
     def _state(self, name: str, told: list[Any], until: float) -> LockState:
         data, children, success = told

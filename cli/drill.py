@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import Annotated
 
 import typer
@@ -20,6 +19,7 @@ from distlock.errors import UsageError
 from distlock.quoting import quoted
 from distlock.state import state_directory
 
+from .ending import end_tidily
 from .exits import error_of
 from .opening import TIMEOUT, BackendOption
 from .settings import ConfigOption, configuration
@@ -53,7 +53,7 @@ def drill(
     if not has_tokens:
         print_no_tokens(chosen.shown, as_json)
         return 1
-    _end_tidily()
+    end_tidily()  # a drill that is interrupted takes its holders with it, one of which may be frozen
     # By the environment: in a process list everybody would see what the URL holds.
     environment = {**os.environ, "DISTLOCK_BACKEND": chosen.url, "DISTLOCK_PASSWORD": chosen.password or ""}
     try:
@@ -62,16 +62,6 @@ def drill(
         raise error_of(ended.code)(str(ended)) from None
     print_drill(outcome, chosen.shown, lease, as_json)
     return 0 if outcome.proven else 1
-
-
-def _end_tidily() -> None:
-    """A drill that is interrupted takes its holders with it, one of which may be frozen."""
-
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
 
 
 def _ttl(text: str) -> float:

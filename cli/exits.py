@@ -27,7 +27,7 @@ _CODES: dict[type[DistlockError], int] = {
 TABLE: tuple[tuple[str, str], ...] = (
     ("the child's", "it ran and ended by itself"),
     ("128+N", "it died of signal N, or signal N ended the waiting"),
-    ("1", "drill: not proven; inspect -q: free; with --succeeded-within: no such run"),
+    ("1", "doctor: warnings; drill: not proven; inspect -q: free; with --succeeded-within: no such run"),
     ("2", "usage error"),
     ("65", "stale fencing token (fence), wrong token (release)"),
     ("69", "backend unavailable: unreachable, no quorum, loading, read-only, damaged, unknown layout version"),

@@ -23,6 +23,8 @@ COMMANDS = (
     "inspect",
     "release",
     "drill",
+    "doctor",
+    "purge",
     "backends",
     "config",
     "init",
@@ -56,13 +58,15 @@ def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
 
     def show_version(wanted: bool) -> None:
         if wanted:
-            print(f"distlock {__version__}")
+            from .versions import installed
+
+            print(f"distlock {__version__}", *installed(), sep="\n")
             raise typer.Exit
 
     @app.callback()
     def distlock(
         version: bool = typer.Option(
-            False, "-V", "--version", callback=show_version, is_eager=True, help="Show the version and exit."
+            False, "-V", "--version", callback=show_version, is_eager=True, help="Show the versions and exit."
         ),
     ) -> None:
         pass

@@ -94,6 +94,7 @@ class ScriptedBackend(Backend):
         self.on_renew: Callable[[Grant, float], Grant] = lambda grant, _: grant._replace(valid_from=clock())
         self.alarm_descriptor: int | None = None
         self.faults: tuple[str, ...] = ()
+        self.probed = Probe("a scripted engine", None, ())
         self.log: list[tuple[float, str]] = []
         """Each request, with its instant."""
         self.tickets: list[ScriptedTicket] = []
@@ -174,7 +175,9 @@ class ScriptedBackend(Backend):
         raise AssertionError(f"nobody lists locks here, within {timeout} s or not")
 
     def probe(self, timeout: float) -> Probe:
-        raise AssertionError(f"nobody probes here, within {timeout} s or not")
+        assert timeout > 0
+        self.note("probe")
+        return self.probed
 
     def purge(
         self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False

@@ -191,7 +191,8 @@ def test_installing_leaves_nothing_but_distlock(installed: Path) -> None:
 def test_the_installed_command_runs_from_another_folder(installed: Path, tmp_path: Path) -> None:
     command = [str(installed / "bin/distlock"), "--version"]
     done = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"distlock {__version__}\n", "")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"distlock {__version__}\n")
 
 
 def test_the_installed_modules_are_the_wheels(installed: Path, tmp_path: Path) -> None:
@@ -227,4 +228,4 @@ def test_the_tests_run_on_the_editable_install_of_this_tree() -> None:
         assert Path(module.__file__).resolve() == ROOT / file
     assert not {"cli", "backends"} & sys.modules.keys()
     scripts = Path(sysconfig.get_path("scripts"))
-    assert run([scripts / "distlock", "--version"], Path("/")) == f"distlock {__version__}\n"
+    assert run([scripts / "distlock", "--version"], Path("/")).startswith(f"distlock {__version__}\n")

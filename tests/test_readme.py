@@ -131,8 +131,23 @@ def test_script_that_takes_its_lock_itself(lab: Lab) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"report a b\n", b"")
 
 
+def test_is_it_fit(lab: Lab) -> None:
+    """The backend is named in the environment alone, which is a note and no warning."""
+    assert lab.run("nightly-job", "false").returncode == 1
+    doctor, purge, version = (shlex.split(line)[1:] for line in console()[4:7])
+    shown = {}
+    for words in (doctor, purge, version):
+        done = subprocess.run([DISTLOCK, *words], env=lab.environment, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 1)
+        assert done.stderr == ""
+        shown[words[0]] = done.stdout
+    assert "--ttl 30s: a dead host's lock is free again within 32s" in shown["doctor"]
+    assert shown["purge"] == "", "90 days have not gone by"
+    assert shown["--version"].startswith("distlock ")
+
+
 def test_has_it_run(lab: Lab) -> None:
-    success, history, metrics = console()[4:]
+    success, history, metrics = console()[7:]
 
     def shown(line: str) -> str:
         script = line.replace("distlock", DISTLOCK, 1)

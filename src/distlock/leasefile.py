@@ -68,10 +68,11 @@ class LeaseFile:
         for path in (self.path, self.path.with_suffix(".new")):
             path.unlink(missing_ok=True)
 
-    def remove_stale(self, now: float) -> None:
-        """What killed renewers left, a day past its deadline. A home on a network file system holds the files of other
-        hosts too, whose clock is not ours: the age of such a file counts, which each renewal sets back. A file that is
-        no lease file goes as well: the directory is ours alone."""
+    def remove_stale(self, now: float) -> int:
+        """What killed renewers left, a day past its deadline: how many there were. A home on a network file system
+        holds the files of other hosts too, whose clock is not ours: the age of such a file counts, which each renewal
+        sets back. A file that is no lease file goes as well: the directory is ours alone."""
+        removed = 0
         for path in self._directory.glob("*"):
             try:
                 age = time.time() - path.stat().st_mtime
@@ -88,6 +89,8 @@ class LeaseFile:
                 over = age
             if over > _KEPT_AFTER_DEADLINE:
                 path.unlink(missing_ok=True)
+                removed += 1
+        return removed
 
 
 class _Lease(NamedTuple):
