@@ -7,7 +7,7 @@ __distlock_table()
     # Of the command $1: flags, options with a value, what its arguments are; empty: the top level.
     case $1 in
         '')
-            commands='run check fence status inspect release drill backends config init history metrics'
+            commands='run check fence status inspect release drill doctor purge backends config init history metrics'
             flags='-V --version -h --help'
             ;;
         run)
@@ -44,6 +44,15 @@ __distlock_table()
         drill)
             flags='--json -h --help'
             valued='--ttl -b --backend --config'
+            ;;
+        doctor)
+            flags='--json -h --help'
+            valued='--recovery -b --backend --config'
+            ;;
+        purge)
+            flags='--fences --yes --json -h --help'
+            valued='--unused-for -b --backend --config'
+            arguments='locks'
             ;;
         backends)
             flags='--json -h --help'
@@ -91,6 +100,10 @@ __distlock_values()
         'release --config') files=1 ;;
         'drill -b' | 'drill --backend') values='local:' ;;
         'drill --config') files=1 ;;
+        'doctor -b' | 'doctor --backend') values='local:' ;;
+        'doctor --config') files=1 ;;
+        'purge -b' | 'purge --backend') values='local:' ;;
+        'purge --config') files=1 ;;
         'config --config') files=1 ;;
         'config --lock') locks=1 ;;
         'init -b' | 'init --backend') values='local:' ;;

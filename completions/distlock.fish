@@ -100,6 +100,10 @@ function __distlock_takes_next --argument-names name word
             string match -qr -- '^-[h]*[b]$|^--(token|owner|backend|config)$' $word
         case drill
             string match -qr -- '^-[h]*[b]$|^--(ttl|backend|config)$' $word
+        case doctor
+            string match -qr -- '^-[h]*[b]$|^--(recovery|backend|config)$' $word
+        case purge
+            string match -qr -- '^-[h]*[b]$|^--(unused-for|backend|config)$' $word
         case config
             string match -qr -- '^--(config|lock)$' $word
         case init
@@ -120,13 +124,15 @@ complete -c distlock -n '__distlock_in top' -a status -d 'Show the locks that ar
 complete -c distlock -n '__distlock_in top' -a inspect -d 'Show one lock'
 complete -c distlock -n '__distlock_in top' -a release -d 'Take a lock away from the holder with this token'
 complete -c distlock -n '__distlock_in top' -a drill -d 'Freeze a holder past its lease, let a second one take over, thaw the first'
+complete -c distlock -n '__distlock_in top' -a doctor -d 'Look for what breaks locks'
+complete -c distlock -n '__distlock_in top' -a purge -d 'Forget locks that nobody uses any more; prints their names'
 complete -c distlock -n '__distlock_in top' -a backends -d 'List the engines'
 complete -c distlock -n '__distlock_in top' -a config -d 'Show every setting with where it was set; passwords are not shown'
 complete -c distlock -n '__distlock_in top' -a init -d 'Make what the backend needs before its first lock, and check that it may be used'
 complete -c distlock -n '__distlock_in top' -a history -d 'Show the runs of this user on this host'
 complete -c distlock -n '__distlock_in top' -a metrics -d 'Print the metrics of this user\'s runs on this host as Prometheus text'
 
-complete -c distlock -n '__distlock_in top' -s V -l version -d 'Show the version and exit'
+complete -c distlock -n '__distlock_in top' -s V -l version -d 'Show the versions and exit'
 complete -c distlock -n '__distlock_in top' -s h -l help -d 'Show this message and exit'
 
 complete -c distlock -n '__distlock_in run' -l ttl -x -d 'Lease length, at least 3s; renewed every third of it'
@@ -203,6 +209,21 @@ complete -c distlock -n '__distlock_in drill' -l json -d 'For programs: keys and
 complete -c distlock -n '__distlock_in drill' -s b -l backend -x -a 'local:' -d 'Where the lock lives'
 complete -c distlock -n '__distlock_in drill' -l config -x -a '(__fish_complete_path (commandline -ct))' -d 'The configuration, instead of the site\'s and the user\'s'
 complete -c distlock -n '__distlock_in drill' -s h -l help -d 'Show this message and exit'
+
+complete -c distlock -n '__distlock_in doctor' -l recovery -x -d 'How long the lock of a host that died may stay unavailable'
+complete -c distlock -n '__distlock_in doctor' -l json -d 'For programs: keys and units are stable'
+complete -c distlock -n '__distlock_in doctor' -s b -l backend -x -a 'local:' -d 'Where the lock lives'
+complete -c distlock -n '__distlock_in doctor' -l config -x -a '(__fish_complete_path (commandline -ct))' -d 'The configuration, instead of the site\'s and the user\'s'
+complete -c distlock -n '__distlock_in doctor' -s h -l help -d 'Show this message and exit'
+
+complete -c distlock -n '__distlock_in purge' -l unused-for -x -d 'Only what was last granted or given back D ago, or more'
+complete -c distlock -n '__distlock_in purge' -l fences -d 'Fence registers instead: stale tokens pass then'
+complete -c distlock -n '__distlock_in purge' -l yes -d 'Do not ask'
+complete -c distlock -n '__distlock_in purge' -l json -d 'For programs: keys and units are stable'
+complete -c distlock -n '__distlock_in purge' -s b -l backend -x -a 'local:' -d 'Where the lock lives'
+complete -c distlock -n '__distlock_in purge' -l config -x -a '(__fish_complete_path (commandline -ct))' -d 'The configuration, instead of the site\'s and the user\'s'
+complete -c distlock -n '__distlock_in purge' -s h -l help -d 'Show this message and exit'
+complete -c distlock -n '__distlock_at purge locks' -a '(__distlock_locks)'
 
 complete -c distlock -n '__distlock_in backends' -l json -d 'For programs: keys and units are stable'
 complete -c distlock -n '__distlock_in backends' -s h -l help -d 'Show this message and exit'
