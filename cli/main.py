@@ -30,8 +30,12 @@ COMMANDS = (
     "init",
     "history",
     "metrics",
+    "locknames",
 )
 """Each is a function of the same name in a module of the same name."""
+
+HIDDEN = frozenset({"locknames"})
+"""For programs of our own, not in --help."""
 
 
 def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
@@ -70,7 +74,8 @@ def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     for name in commands:
         command = getattr(import_module(f".{name}", __package__), name)
         # Behind the NAME of a run everything is the child's.
-        app.command(name, context_settings={"allow_interspersed_args": name != "run"}, epilog=epilog())(command)
+        settings = {"allow_interspersed_args": name != "run"}
+        app.command(name, context_settings=settings, epilog=epilog(), hidden=name in HIDDEN)(command)
     return app
 
 

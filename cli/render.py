@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -61,16 +61,22 @@ def _state(state: LockState) -> Text:
 
 
 def print_locks(states: Sequence[LockState]) -> None:
+    print_table(locks_table(states))
+
+
+def locks_table(states: Sequence[LockState], without: Collection[str] = ()) -> Table:
+    """``without``: titles of columns that there is no room for."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     several = any(state.max_holders > 1 for state in states)
-    places = ("INDEX", "PLACES") if several else ()
-    for title in ("NAME", "STATE", *places, *_OF_A_HOLDER):
-        table.add_column(title, justify="right" if title in _NUMBERS else "left", no_wrap=title == "PLACES")
+    titles = ("NAME", "STATE", *(("INDEX", "PLACES") if several else ()), *_OF_A_HOLDER)
+    for title in titles:
+        if title not in without:
+            table.add_column(title, justify="right" if title in _NUMBERS else "left", no_wrap=title == "PLACES")
     for state in states:
         holders = each_holder(state)
         for index, one in holders or [(0, state)]:
             of_all = (str(index), f"{len(holders)} of {state.max_holders}") if state.max_holders > 1 else ("", "")
-            table.add_row(
+            cells = (
                 shown(one.name),
                 _state(one),
                 *(of_all if several else ()),
@@ -79,7 +85,8 @@ def print_locks(states: Sequence[LockState]) -> None:
                 "" if one.token is None else str(one.token),
                 str(len(one.waiters)) if one.waiters else "",
             )
-    print_table(table)
+            table.add_row(*(cell for title, cell in zip(titles, cells, strict=True) if title not in without))
+    return table
 
 
 def print_backends(rows: Sequence[Plain]) -> None:

@@ -20,13 +20,25 @@ def status(
     backend: BackendOption = None,
     everything: Annotated[bool, typer.Option("-a", "--all", help="Free locks that are on record too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: keys and units are stable.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing them, until q or Ctrl-C.")] = False,
+    interval: Annotated[
+        str | None, typer.Option("--interval", metavar="D", help="Of --watch: how often to look. Default: 2s.")
+    ] = None,
     config: ConfigOption = None,
-) -> None:
+) -> int | None:
     """Show the locks that are held, or match PATTERN.
 
     States: held; expiring, when the holder is late with its renewal; kept, when the lock outlives its run; free, with
-    --all.
+    --all. With --watch a terminal shows them as they are now; in a pipe one table follows the other, with --json one
+    document a line.
     """
+    from .watch import interval_of, watch_locks
+
+    seconds = interval_of(interval, watch)
+    if watch:
+        return watch_locks(
+            lambda: opened(backend, config), lambda states: select(states, patterns or [], everything), seconds, as_json
+        )
     from .render import print_json, print_locks
 
     with opened(backend, config) as (engine, chosen):
@@ -35,3 +47,4 @@ def status(
         print_json({"version": VERSION, "backend": chosen.shown, "locks": [lock_view(state) for state in states]})
     else:
         print_locks(states)
+    return None

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
+import termios
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from distlock.supervise import tree
 from processes import wait_until
@@ -19,9 +23,14 @@ from processes import wait_until
 class Terminal:
     """A command with a terminal of its own as stdin, stdout and stderr, killed when the context is left."""
 
-    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: dict[str, str], size: tuple[int, int] | None = None
+    ) -> None:
+        """``size``: lines and columns; without it the terminal knows none."""
         self._master, slave = pty.openpty()
         try:
+            if size:
+                self.resize(*size)
             self._process = subprocess.Popen(
                 # A shell edits lines, and is signalled by keys, only at a terminal that is its controlling one.
                 ["setsid", "--ctty", *command],
@@ -36,6 +45,7 @@ class Terminal:
         finally:
             os.close(slave)
         self._seen = ""
+        self.pid = self._process.pid
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -52,6 +62,21 @@ class Terminal:
                 raise EOFError(f"ended without {text!r}; there is {self._seen!r}") from None
         before, found, self._seen = self._seen.partition(text)
         return before + found
+
+    def settings(self) -> list[Any]:
+        """Of the line: echo, and what keys do."""
+        return termios.tcgetattr(self._master)
+
+    def resize(self, lines: int, columns: int) -> None:
+        """As a window does; who is in the foreground gets SIGWINCH."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def read_on(self) -> str:
+        """All that was not returned before and comes until its end."""
+        with contextlib.suppress(EOFError):
+            self.read_until("\0never")
+        seen, self._seen = self._seen, ""
+        return seen
 
     def wait(self, timeout: float = 20.0) -> int:
         """For its end; its exit code."""
@@ -72,7 +97,6 @@ class Shell(Terminal):
 
     def __init__(self, environment: dict[str, str]) -> None:
         super().__init__(["bash", "--norc", "--noprofile", "-i"], {**environment, "PS1": "[$?]> "})
-        self.pid = self._process.pid
         self._hung_up = False
 
     def __enter__(self) -> Self:

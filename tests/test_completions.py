@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import signal
+import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import typer.main
-from typer.core import TyperArgument, TyperOption
+from typer.core import TyperOption
 
 from distlock.cli.main import build_app
 from distlock.supervise.plan import DESCENDANTS
+from processes import DISTLOCK, Lab, wait_until
 from terminals import Terminal
 
 FOLDER = Path(__file__).resolve().parent.parent / "completions"
@@ -24,103 +29,56 @@ ZSH = FOLDER / "_distlock"
 FISH = FOLDER / "distlock.fish"
 BASH_COMPLETION = Path("/usr/share/bash-completion/bash_completion")
 
-# Words of the top level and of `run`, in this order.
-Words = tuple[set[str], set[str]]
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", FOLDER / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate"] = module  # its dataclasses look there
+    spec.loader.exec_module(module)
+    return module
 
 
-def of_the_application() -> Words:
-    """Option words of the real parser. Hidden ones exist only to be refused with a reason."""
+GENERATE = generator()
+
+
+def words_of_the_application() -> dict[str, set[str]]:
+    """Option words of the real parser, by command. Hidden ones exist only to be refused with a reason."""
     top = typer.main.get_command(build_app())
     context = top.make_context("distlock", [], resilient_parsing=True)
-    run = top.get_command(context, "run")  # type: ignore[attr-defined]
-    found = []
-    for command in (top, run):
-        with command.make_context("distlock", [], parent=context, resilient_parsing=True) as inner:
-            words: set[str] = set()
-            for parameter in command.get_params(inner):
-                hidden = isinstance(parameter, TyperOption) and parameter.hidden
-                if not hidden and not isinstance(parameter, TyperArgument):
-                    words.update(parameter.opts, parameter.secondary_opts)
-            found.append(words)
-    return found[0], found[1]
+    commands = {"": top} | {name: command for name, command in top.commands.items() if not command.hidden}  # type: ignore[attr-defined]
+    found: dict[str, set[str]] = {}
+    for name, command in commands.items():
+        with command.make_context(name, [], parent=context, resilient_parsing=True) as inner:
+            options = [p for p in command.get_params(inner) if isinstance(p, TyperOption) and not p.hidden]
+            found[name] = {word for option in options for word in (*option.opts, *option.secondary_opts)} | {
+                "-h",
+                "--help",
+            }
+    return found
 
 
-def takes_value() -> set[str]:
-    top = typer.main.get_command(build_app())
-    context = top.make_context("distlock", [], resilient_parsing=True)
-    run = top.get_command(context, "run")  # type: ignore[attr-defined]
-    options = [p for p in run.params if isinstance(p, TyperOption) and not (p.is_flag or p.count)]
-    return {word for option in options for word in option.opts}
+APPLICATION = words_of_the_application()
 
 
-def in_bash() -> Words:
-    text = BASH.read_text()
-    top = re.search(r"compgen -W 'run ([^']*)'", text)
-    lists = re.findall(r"local (?:flags|valued)='([^']*)'", text)
-    assert top
-    assert len(lists) == 2
-    return set(top[1].split()), {word for words in lists for word in words.split()}
+@pytest.mark.parametrize("file", [BASH, ZSH, FISH], ids=lambda file: file.name)
+def test_the_generated_part_is_that_of_this_application(file: Path) -> None:
+    """If not: what is told here is missing; `completions/generate.py` writes it."""
+    assert file.read_text() == GENERATE.generated(file.name)
 
 
-def in_zsh() -> Words:
-    top, _, run = ZSH.read_text().partition("_distlock_run() {")
-    return _zsh_options(top), _zsh_options(run)
+@pytest.mark.parametrize("command", APPLICATION)
+def test_zsh_is_told_every_option(command: str) -> None:
+    """bash and fish are asked, below."""
+    table = ZSH.read_text().partition("_distlock_table() {")[2]
+    section = table.partition(f"\n  {command or repr('')})\n")[2].partition(";;")[0]
+    alone = re.findall(r"'\*?(-[-\w]+)[=+]?\[", section)
+    groups = re.findall(r"\{(-[^}]*)\}'\[", section)
+    assert {*alone, *(word.rstrip("=+") for group in groups for word in group.split(","))} == APPLICATION[command]
 
 
-def _zsh_options(text: str) -> set[str]:
-    """``'--ttl=[...'``, and ``'(...)'{-n,--nonblock}'[...'``."""
-    alone = re.findall(r"^ +'(-[-\w]+)[=+]?\[", text, re.MULTILINE)
-    groups = re.findall(r"\{(-[^}]*)\}'\[", text)
-    return {*alone, *(word.rstrip("=+") for group in groups for word in group.split(","))}
-
-
-def in_fish() -> Words:
-    top: set[str] = set()
-    run: set[str] = set()
-    for line in FISH.read_text().splitlines():
-        if line.startswith("complete "):
-            words = shlex.split(line)
-            where = top if "__distlock_in top" in words else run
-            for kind, value in pairwise(words):
-                if kind in ("-s", "-l"):
-                    where.add(("-" if kind == "-s" else "--") + value)
-    return top, run
-
-
-@pytest.mark.parametrize("words", [in_bash, in_zsh, in_fish])
-def test_option_words_are_those_of_the_application(words: Callable[[], Words]) -> None:
-    assert words() == of_the_application()
-
-
-def test_each_file_knows_which_options_take_the_next_word() -> None:
-    """Without that, the value of an option would be taken for NAME."""
-    expected = takes_value()
-    bash = re.search(r"local valued='([^']*)'", BASH.read_text())
-    assert bash
-    assert set(bash[1].split()) == expected
-    fish = [shlex.split(line) for line in FISH.read_text().splitlines() if line.startswith("complete ")]
-    assert {
-        ("-" if kind == "-s" else "--") + value
-        for words in fish
-        if "-x" in words
-        for kind, value in pairwise(words)
-        if kind in ("-s", "-l")
-    } == expected
-    zsh = {word for line in ZSH.read_text().splitlines() if "]:" in line for word in _zsh_options(line)}
-    assert zsh == expected
-    shorts = "".join(sorted(word[1] for word in expected if not word.startswith("--")))
-    longs = {word[2:] for word in expected if word.startswith("--")}
-    flags = "".join(sorted(word[1] for word in of_the_application()[1] - expected if not word.startswith("--")))
-    for file in (BASH, FISH):
-        cluster = re.search(r"\^-\[(\w+)\]\*\(?\[(\w+)\]", file.read_text())
-        assert cluster, file
-        assert ("".join(sorted(cluster[1])), "".join(sorted(cluster[2]))) == (flags, shorts), file
-    walked = re.search(r"\^--\(([^)]*)\)\$", FISH.read_text())
-    assert walked
-    assert set(walked[1].split("|")) == longs
-
-
-@pytest.mark.parametrize("file", [BASH, ZSH, FISH])
+@pytest.mark.parametrize("file", [BASH, ZSH, FISH], ids=lambda file: file.name)
 def test_values_offered_are_values_taken(file: Path) -> None:
     text = file.read_text()
     assert " ".join(DESCENDANTS) in text
@@ -149,7 +107,13 @@ def bash_offers(line: str, *, setup: str = "") -> list[str]:
         f"COMP_WORDS=({' '.join(map(shlex.quote, words))})\n"
         '_distlock\nprintf "%s\\n" "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(["bash", "--norc", "--noprofile", "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "--norc", "--noprofile", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**ENVIRONMENT, "DISTLOCK_STATE_DIR": "/nonexistent"},
+    )
     assert done.stderr == ""
     return sorted(set(done.stdout.split()))
 
@@ -157,8 +121,7 @@ def bash_offers(line: str, *, setup: str = "") -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("distlock ", ["--help", "--version", "-V", "-h", "run"]),
-        ("distlock r", ["run"]),
+        ("distlock r", ["release", "run"]),
         ("distlock --v", ["--version"]),
         ("distlock run --t", ["--timeout", "--ttl"]),
         ("distlock run --ttl 5 -n --no", ["--nonblock"]),
@@ -184,21 +147,54 @@ def bash_offers(line: str, *, setup: str = "") -> list[str]:
         ("distlock run --ttl 5 -nb local:///d/x p mkfif", ["mkfifo"]),
         ("distlock run -- p mkfif", ["mkfifo"]),
         ("distlock nonsense --", []),
+        ("distlock locknames --", []),
+        ("distlock fence --st", ["--store"]),
+        ("distlock fence r mkfif", []),
+        ("distlock fence r -- mkfif", ["mkfifo"]),
+        ("distlock fence --token 5 r -- mkfif", ["mkfifo"]),
+        ("distlock fence -- r mkfif", ["mkfifo"]),
+        ("distlock config i", ["init"]),
+        ("distlock inspect p --suc", ["--succeeded-within"]),
+        ("distlock history p --j", ["--json"]),
+        (
+            "distlock release --token 1 p --",
+            ["--backend", "--config", "--help", "--now", "--owner", "--token", "--yes"],
+        ),
     ],
 )
 def test_bash_alone(line: str, offered: list[str]) -> None:
     assert bash_offers(line) == offered
 
 
-def test_bash_offers_every_option() -> None:
-    assert set(bash_offers("distlock run -")) == of_the_application()[1]
+@pytest.mark.parametrize("command", APPLICATION)
+def test_bash_offers_every_option(command: str) -> None:
+    assert set(bash_offers(f"distlock {command} -".replace("  ", " "))) == APPLICATION[command]
+
+
+def test_bash_offers_every_command() -> None:
+    assert set(bash_offers("distlock ")) == set(APPLICATION) - {""} | APPLICATION[""]
+
+
+# --- locks to be named -----------------------------------------------------------------------------------------------
+
+ENVIRONMENT = {"PATH": f"{Path(DISTLOCK).parent}:/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+NAMES = ["my nightly job", "größe", "it's", "price $x", "team:report"]
+
+
+@pytest.fixture(scope="module")
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A record of a few locks, whose names shells have to quote."""
+    lab = Lab(tmp_path_factory.mktemp("locks"), "local:")
+    for name in NAMES:
+        assert lab.run(name, "true").returncode == 0
+    return lab
 
 
 # --- bash and zsh at a terminal -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["bash", "zsh"])
-def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, locks: Lab) -> Iterator[Terminal]:
     """A shell in which distlock is a function that prints its arguments, as <a|b|c>."""
     home = tmp_path_factory.mktemp("home")
     if request.param == "bash":
@@ -213,7 +209,7 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             f"PS1=; fpath=({shlex.quote(str(FOLDER))} $fpath); autoload -Uz compinit; compinit -D -u; "
             "distlock() { print -r -- \"<${(j:|:)@}>\" }; print rea''dy"
         )
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C.UTF-8"}
+    environment = {**ENVIRONMENT, "HOME": str(home), "DISTLOCK_STATE_DIR": str(locks.folder / "state")}
     with Terminal(command, environment) as terminal:
         terminal.press(setup + "\n")
         terminal.read_until("ready")
@@ -224,7 +220,12 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     ("keys", "arguments"),
     [
         ("ru\tx", "run|x"),
+        ("insp\tx", "inspect|x"),
         ("--v\t", "--version"),
+        ("status --al\tx", "status|--all|x"),
+        ("inspect p --succ\t", "inspect|p|--succeeded-within"),
+        ("config in\tx", "config|init|x"),
+        ("fence r -- mkfif\tx", "fence|r|--|mkfifo|x"),
         ("run --nonb\tp", "run|--nonblock|p"),
         ("run --descendants k\tp", "run|--descendants|kill|p"),
         ("run --descendants=k\tp", "run|--descendants=kill|p"),
@@ -249,16 +250,61 @@ def test_keys_at_a_terminal(shell: Terminal, keys: str, arguments: str) -> None:
     assert shell.read_until(">")[:-1].removesuffix("=") == arguments
 
 
+@pytest.mark.parametrize(
+    ("keys", "arguments"),
+    [
+        ("inspect my\tx", "inspect|my nightly job|x"),
+        ("run -w 5 my\\ n\ttrue", "run|-w|5|my nightly job|true"),
+        ("release gr\tx", "release|größe|x"),
+        ("history it\tx", "history|it's|x"),
+        ("status pr\t my\tx", "status|price $x|my nightly job|x"),
+        ("inspect team:r\tx", "inspect|team:report|x"),
+        ("inspect --backend local: tea\tx", "inspect|--backend|local:|team:report|x"),
+        ("inspect 'my\tx", "inspect|my nightly job|x"),
+        ("config --lock gr\t --json", "config|--lock|größe|--json"),
+        # Of another place there is none.
+        ("inspect -b redis://127.0.0.1:1 my\tx", "inspect|-b|redis://127.0.0.1:1|myx"),
+    ],
+)
+def test_names_of_locks_at_a_terminal(shell: Terminal, keys: str, arguments: str) -> None:
+    def typed() -> bool:
+        # A second is not always enough for a machine that is busy with other tests, and then nothing is offered.
+        shell.press(f"distlock {keys}\n")
+        shell.read_until("<")
+        return shell.read_until(">")[:-1] == arguments
+
+    wait_until(typed, 30, arguments)
+
+
+@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
+def test_a_backend_that_does_not_answer_costs_a_second_and_no_word(kind: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        before = time.monotonic()
+        if kind == "bash":
+            assert bash_offers(f"distlock inspect -b {url} m") == []
+        elif kind == "fish":
+            assert fish_offers(f"distlock inspect -b {url} m", tmp_path) == []
+        else:
+            with Terminal(["zsh", "-f", "-i"], {**ENVIRONMENT, "HOME": str(tmp_path)}) as zsh:
+                zsh.press(f"PS1=; fpath=({FOLDER} $fpath); autoload -Uz compinit; compinit -D -u; print rea''dy\n")
+                zsh.read_until("ready")
+                before = time.monotonic()
+                zsh.press(f"echo inspect -b {url}; distlock inspect -b {url} m\t\x15echo en''d\n")
+                assert "distlock: " not in zsh.read_until("\nend")
+        assert time.monotonic() - before < 5
+
+
 # --- fish, which can be asked ---------------------------------------------------------------------------------------
 
 
-def fish_offers(line: str, home: Path) -> list[str]:
+def fish_offers(line: str, home: Path, state: str = "") -> list[str]:
     done = subprocess.run(
         ["fish", "-c", "source $argv[1]; complete --do-complete=$argv[2]", str(FISH), line],
         capture_output=True,
         text=True,
         check=True,
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C.UTF-8"},
+        env={**ENVIRONMENT, "HOME": str(home), "DISTLOCK_STATE_DIR": state or str(home / "state")},
     )
     assert done.stderr == ""
     return sorted({offer.split("\t")[0] for offer in done.stdout.splitlines()})
@@ -267,7 +313,7 @@ def fish_offers(line: str, home: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("distlock ", ["run"]),
+        ("distlock r", ["release", "run"]),
         ("distlock --", ["--help", "--version"]),
         ("distlock run --t", ["--timeout", "--ttl"]),
         ("distlock run --descendants ", ["kill", "leave", "wait"]),
@@ -286,7 +332,36 @@ def fish_offers(line: str, home: Path) -> list[str]:
         ("distlock run --ttl 5 -nb local:///d/x p ls --autho", ["--author"]),
         ("distlock run p -- distlock run --desc", ["--descendants"]),
         ("distlock run 'my job' cat /etc/hostn", ["/etc/hostname"]),
+        ("distlock fence r mkfif", []),
+        ("distlock fence r -- mkfif", ["mkfifo"]),
+        ("distlock fence --token 5 r -- mkfif", ["mkfifo"]),
+        ("distlock config i", ["init"]),
+        ("distlock inspect p --suc", ["--succeeded-within"]),
     ],
 )
 def test_fish(line: str, offered: list[str], tmp_path: Path) -> None:
     assert fish_offers(line, tmp_path) == offered
+
+
+@pytest.mark.parametrize("command", APPLICATION)
+def test_fish_offers_every_option(command: str, tmp_path: Path) -> None:
+    asked = f"distlock {command} ".replace("  ", " ")
+    assert set(fish_offers(f"{asked}-", tmp_path)) | set(fish_offers(f"{asked}--", tmp_path)) == APPLICATION[command]
+
+
+def test_fish_offers_every_command(tmp_path: Path) -> None:
+    assert set(fish_offers("distlock ", tmp_path)) == set(APPLICATION) - {""}
+
+
+@pytest.mark.parametrize(
+    "line", ["inspect ", "status p ", "release --token 5 ", "run -n ", "run -- ", "config --lock "]
+)
+def test_fish_offers_the_names_of_locks(line: str, locks: Lab, tmp_path: Path) -> None:
+    def offered() -> bool:
+        return set(NAMES) <= set(fish_offers(f"distlock {line}", tmp_path, str(locks.folder / "state")))
+
+    wait_until(offered, 30)
+
+
+def test_fish_offers_one_name_where_one_is_taken(locks: Lab, tmp_path: Path) -> None:
+    assert fish_offers("distlock inspect p ", tmp_path, str(locks.folder / "state")) == []

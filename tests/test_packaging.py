@@ -32,6 +32,7 @@ SHARED = {
     "completions/distlock.bash": "share/bash-completion/completions/distlock",
     "completions/_distlock": "share/zsh/site-functions/_distlock",
     "completions/distlock.fish": "share/fish/vendor_completions.d/distlock.fish",
+    "man/distlock.1": "share/man/man1/distlock.1",
 }
 
 
