@@ -30,6 +30,8 @@ from .zookeeper_errors import Expired
 from .zookeeper_fences import Fences
 from .zookeeper_folders import acl_of
 from .zookeeper_place import Place
+from .zookeeper_probe import probe
+from .zookeeper_purge import Purge
 from .zookeeper_record import Paths
 from .zookeeper_revoke import Meant, revoke
 from .zookeeper_session import Identity, Session
@@ -208,12 +210,14 @@ class ZooKeeperBackend(Backend):
         self._fences.reset(resource, index, self.clock() + timeout)
 
     def probe(self, timeout: float) -> Probe:
-        raise NotImplementedError
+        return probe(self._servers, self._reader, self._paths, self.clock, self.clock() + timeout)
 
     def purge(
         self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
     ) -> Iterator[str]:
-        raise NotImplementedError
+        """Used is a lock until eleven minutes after what its record says, whose stamp does not tell of a release."""
+        purge = Purge(self._reader, self.clock, wanted, unused_for, timeout)
+        return purge.fences(self._paths.fences) if fences else purge.locks(self._paths.locks)
 
     def places(self, name: str) -> tuple[str, ...]:
         return (self._paths.folder(name),)

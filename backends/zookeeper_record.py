@@ -27,16 +27,17 @@ class Paths:
     def __init__(self, chroot: str) -> None:
         self.clock = f"{chroot}{_ROOT}/clock-"
         """Beginning of a node that lives for one question: when the server made it."""
+        self.other_clock = f"{chroot}{_ROOT}-clock-"
+        """Where nothing has been made yet."""
         self.locks = f"{chroot}{_ROOT}/lock"
-
-        self._fences = f"{chroot}{_ROOT}/fence"
+        self.fences = f"{chroot}{_ROOT}/fence"
 
     def folder(self, name: str) -> str:
         return f"{self.locks}/{encoded(name)}"
 
     def fence(self, resource: str) -> str:
         """The folder of its registers."""
-        return f"{self._fences}/{encoded(resource)}"
+        return f"{self.fences}/{encoded(resource)}"
 
 
 def encoded(name: str) -> str:

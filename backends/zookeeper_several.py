@@ -32,7 +32,8 @@ class TurnOfSeveral(Turn):
     def _enter(self, until: float, now: float) -> bool:
         """As a waiter that beats: a new node is no holder before it has an index."""
         new, stat, nodes = self.place.enter(until, self.beat)
-        self._last_beat, self._beating, self.next_beat = stat.ctime / 1000, True, now + self.beat
+        self._last_beat, self._beating = stat.ctime / 1000, True
+        self._beaten_at, self.next_beat = now, now + self.beat
         if nodes is not None:
             self._look(nodes)
         return new

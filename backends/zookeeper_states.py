@@ -140,7 +140,7 @@ class Reader:
         return LockState(name, True, token, holder, ttl, left, waiters, last, revoked_by=by)
 
     def _holding(self, entry: Entry, stat: Any, until: float) -> Holding:
-        age = self._server_time(until) - (stat.mtime / 1000 if entry.renewed is None else entry.renewed)
+        age = self.server_time(until) - (stat.mtime / 1000 if entry.renewed is None else entry.renewed)
         left = min(max(entry.ttl - age, 0.001), entry.ttl)
         token = entry.token_of(stat)
         return Holding(entry.holder_index or 0, token, entry.client, entry.ttl, left, revoked_by=entry.revoked_by)
@@ -152,25 +152,31 @@ class Reader:
     def _marked(self, answer: Any, where: str, until: float) -> Marked | None:
         if isinstance(answer, Exception) or (mark := decode_mark(answer, where)) is None:
             return None
-        now = self._server_time(until)
+        now = self.server_time(until)
         return Marked(mark.began, max(0.0, now - mark.began)) if now < mark.until else None
 
-    def _server_time(self, until: float) -> float:
-        """Its wall clock, which nodes are stamped with. Told by a node that we make and remove; without the permission
-        for that, ours has to do: it is for people."""
+    def server_time(self, until: float) -> float:
+        """Its wall clock, which nodes are stamped with; without the permission to ask for it, ours has to do: it is for
+        people."""
         now = self._clock()
         if self._server_ahead is None or now > self._server_ahead[1]:
-            ahead = time.time() - now
-            create = Create2(self._paths.clock, b"", OPEN_ACL_UNSAFE, EPHEMERAL | SEQUENCE)
-            try:
-                made = self.ask(until, create)[0]
-            except Refused:
-                made = None
-            if made is not None and not isinstance(made, Exception):
-                ahead = made[1].ctime / 1000 - now
-                self._session.tell(until, Delete(made[0], -1))
+            stamp = self.stamp(until, self._paths.clock)
+            ahead = (time.time() if stamp is None else stamp) - now
             self._server_ahead = ahead, now + _KEEP_CLOCK
         return now + self._server_ahead[0]
+
+    def stamp(self, until: float, path: str) -> float | None:
+        """The servers' wall clock now, told by a node that we make and remove. None without the permission for that, or
+        without a place for it."""
+        create = Create2(path, b"", OPEN_ACL_UNSAFE, EPHEMERAL | SEQUENCE)
+        try:
+            made = self.ask(until, create)[0]
+        except Refused:
+            return None
+        if isinstance(made, Exception):
+            return None
+        self._session.tell(until, Delete(made[0], -1))
+        return float(made[1].ctime / 1000)
 
     def close(self, until: float) -> None:
         if self._session.identity != NOBODY:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 BEAT = 1.2
 _MISSED = 3.2
-"""Beats, together just under 4 s: noticed by the beat of whoever is behind, within 5 s."""
+"""Beats, together just under 4 s: whoever is behind looks then."""
+_ROUNDED = 0.05
 
 
 class Turn:
@@ -39,7 +40,8 @@ class Turn:
         self._watched = False  # whether what lets us in will be an event
         self._mixed = False  # whether some before us say another number of holders
         self._beating = False  # whether our node says so
-        self._last_beat = 0.0  # by the server's clock
+        self._last_beat = 0.0  # by the server's clock,
+        self._beaten_at = 0.0  # and by ours
         self._served_since = 0.0  # the same: without a gap that others could not have beaten in
 
     @property
@@ -192,7 +194,7 @@ class Turn:
         """A server that stood still has kept others from beating too, and so has a new leader's other clock."""
         if isinstance(stat, Exception):
             raise Expired
-        self.next_beat, self.place.version = now + self.beat, stat.version
+        self._beaten_at, self.next_beat, self.place.version = now, now + self.beat, stat.version
         at = stat.mtime / 1000
         if self._beating and not 0 <= at - self._last_beat <= 2 * self.beat:
             self._served_since = at
@@ -202,7 +204,9 @@ class Turn:
         """A waiter that has missed its beats. Judged by the server's clock, with which the nodes are stamped."""
         if entry is None or entry.beat is None:
             return False
-        dead = bool(self._last_beat - max(stat.mtime / 1000, self._served_since) > _MISSED * entry.beat)
-        if dead:
+        left = _MISSED * entry.beat - (self._last_beat - max(stat.mtime / 1000, self._served_since))
+        if left < 0:
             self.place.session.ask(until, Delete(f"{self.place.folder}/{node}", stat.version))
-        return dead
+            return True
+        self.next_beat = min(self.next_beat, self._beaten_at + left + _ROUNDED)
+        return False
