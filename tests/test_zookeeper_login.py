@@ -79,6 +79,28 @@ def test_others_are_refused(server: ZooKeeperServer, login: str) -> None:
             assert "sam" not in str(error.value)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_others_are_refused_where_nothing_is_yet(server: ZooKeeperServer, root: KazooClient, depth: int) -> None:
+    """A lock that was never had would seem to be free. Who may make it, or see that it is not there, is told so."""
+    acl = [
+        make_digest_acl("root", "x", all=True),
+        make_digest_acl("sam", SECRET, create=True),
+        make_digest_acl("eve", "y", read=True),
+    ]
+    nodes = [f"rights{depth}", "distlock", "lock"][:depth]
+    for count in range(depth):
+        root.create(f"/{'/'.join(nodes[: count + 1])}", acl=acl)
+    for login in ("", "sam:wrong@", "sam@"):
+        with opened(f"zookeeper://{login}{server.place}/{nodes[0]}") as backend:
+            for ask in (lambda: backend.inspect("p", 5.0), lambda: list(backend.locks(5.0))):
+                with pytest.raises(Refused, match="does not allow it"):
+                    ask()
+    for login in (LOGIN, "eve:y"):
+        with opened(f"zookeeper://{login}@{server.place}/{nodes[0]}") as backend:
+            assert not backend.inspect("p", 5.0).held
+    assert root.get_children(f"/{'/'.join(nodes)}") == []
+
+
 def test_a_password_from_the_environment(server: ZooKeeperServer) -> None:
     with opened(f"zookeeper://sam@{server.place}/environment", password=SECRET) as backend:
         take(backend, "p")

@@ -11,10 +11,11 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from contenders import take
 from contending import Contender
-from distlock.backends.base import Grant, Mark, Unavailable
+from distlock.backends.base import Mark
 from distlock.clock import boottime
 from margins import Margin
 from processes import Lab, Stamps, is_alive, wait_until
@@ -92,23 +93,17 @@ def test_a_node_removed_by_somebody(lab: Lab, server: ZooKeeperServer, mode: str
 
 
 def test_a_session_ended_by_somebody(lab: Lab, server: ZooKeeperServer) -> None:
-    """Taken over and closed by another process, which the node lets do that."""
+    """Taken up and closed by another client, which what the node says lets do that."""
     run, stamps = stamping(lab, "plain", "--ttl", "30", "-k", "1")
     with kazoo(server) as zk:
         (path,) = queue(zk, "job")
         stat = zk.exists(path)
         assert stat
-        grant = Grant("job", data(zk, path)["owner"], stat.czxid, 30.0, boottime())
-    with opened(server.url) as thief:
-
-        def close() -> bool:
-            try:
-                thief.release(grant, 5.0)
-            except Unavailable:
-                return False  # the holder has taken it back meanwhile
-            return True
-
-        wait_until(close)
+        session = stat.ephemeralOwner, bytes.fromhex(data(zk, path)["session"])
+    thief = KazooClient(server.place, timeout=30.0, client_id=session)
+    thief.start(10)
+    thief.stop()
+    thief.close()
     lost = boottime()
     assert "its session has ended" in ended(run, stamps)
     assert stamps.last() - lost < 1.0 + 0.7
