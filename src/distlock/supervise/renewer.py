@@ -96,6 +96,8 @@ class Renewer:
         lease_file.write(self._schedule)
         terms.await_lease_file(lease_file, window.request_timeout(grant), self._channel)
         self._start_child(renewal)
+        if not self._child_started:
+            self._channel.send(Message(Kind.HELD))  # once: a supervisor that is stopped must find room for GRANTED
         self.account.granted(grant)  # not before the child; and before anything is told of renewals
         self._give_back(backend, renewal, self._hold(renewal))
         if self._refusal:
@@ -152,7 +154,6 @@ class Renewer:
             return
         parked = self._gate.take()
         if parked is None:
-            self._channel.send(Message(Kind.HELD))
             return
         self._tree.group = parked.group
         self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor

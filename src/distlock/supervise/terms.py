@@ -66,8 +66,10 @@ def use_window(plan: Plan, backend: Backend, grant: Grant, channel: Channel) -> 
 def await_lease_file(file: KeptLeaseFile, timeout: float, channel: Channel) -> None:
     """Until the disk has it, which a state directory that hangs never does; no longer than the lock is wanted."""
     until = boottime() + timeout
+    if file.settle(TICK):
+        return
+    channel.send(Message(Kind.HELD))
     while not file.settle(TICK) and boottime() < until:
-        channel.send(Message(Kind.HELD))
         if select.select([channel.reading], [], [], 0)[0]:
             return
 
