@@ -22,6 +22,7 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs" / "recipes.md").read_text()
 OWN_CLOCK = ("redis", "redlock", "postgresql", "zookeeper")
 """Engines whose server tells the age of a mark."""
 
+TIMER = "A systemd timer"
 ROLLING = "A rolling restart, three at a time"
 MIGRATION = "A migration in CI/CD"
 LEADER = "A leader for a daemon"
@@ -45,6 +46,8 @@ def test_every_block_is_run() -> None:
     _shown.clear()
     for recipe in (("Once a day over the fleet", "crontab"), (ROLLING, "sh"), (LEADER, "sh"), (LEADER, "ini")):
         block(*recipe)
+    for word in ("[Service]", "[Timer]"):
+        block(TIMER, "ini", word)
     for word in ("# migrate.sh", "export"):
         block(MIGRATION, "sh", word)
     block(MIGRATION, "sql")
@@ -255,25 +258,64 @@ def test_a_leader_in_a_loop(hosts: tuple[Host, Host]) -> None:
     assert not a.stamps.go_on()
 
 
-def unit() -> configparser.ConfigParser:
+def unit(title: str = LEADER) -> configparser.ConfigParser:
     parsed = configparser.ConfigParser(strict=True, interpolation=None)
     parsed.optionxform = str  # type: ignore[assignment,method-assign]
-    parsed.read_string(block(LEADER, "ini"))
+    parsed.read_string(block(title, "ini", "[Service]"))
     return parsed
 
 
-def test_systemd_reads_the_unit(tmp_path: Path) -> None:
-    """With distlock where it is here."""
-    text = block(LEADER, "ini").replace("ExecStart=distlock ", f"ExecStart={DISTLOCK} ")
-    (tmp_path / "scheduler.service").write_text(text)
+def test_systemd_reads_the_units(tmp_path: Path) -> None:
+    """With distlock, and the job, where they are here."""
+    units = {
+        "scheduler.service": block(LEADER, "ini"),
+        "backup.service": block(TIMER, "ini", "[Service]"),
+        "backup.timer": block(TIMER, "ini", "[Timer]"),
+    }
+    for name, text in units.items():
+        here = text.replace("ExecStart=distlock ", f"ExecStart={DISTLOCK} ")
+        (tmp_path / name).write_text(here.replace("/usr/local/bin/backup", "/bin/true"))
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "scheduler.service")],
+        ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in units)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "")
-    assert "scheduler.service" not in done.stderr
+    assert not [name for name in units if name in done.stderr]
+
+
+# -- a timer -------------------------------------------------------------------------------------------------------
+
+
+def test_a_timer_on_three_hosts(lab: Lab) -> None:
+    """One makes the backup; the others end with 75 meanwhile, which counts as a success, and with 0 afterwards."""
+    service = unit(TIMER)["Service"]
+    job = program(lab.folder, "backup", f"echo done >> {lab.folder}/done; sleep 1")
+    line = service["ExecStart"].replace("/usr/local/bin/backup", str(job))
+    runs = [lab.spawn(["/bin/sh", "-c", line], found_in(lab)) for _ in range(3)]
+    said = [run.communicate(timeout=60) for run in runs]
+    assert said == [(b"", b"")] * 3
+    assert sorted(run.returncode for run in runs) in ([0, 75, 75], [0, 0, 75])
+    assert service["SuccessExitStatus"] == "75"
+    late = lab.spawn(["/bin/sh", "-c", line], found_in(lab))
+    assert late.wait(30) == 0
+    assert lines(lab.folder / "done") == ["done"]
+
+
+def test_stopping_the_unit_of_a_timer_ends_the_job_once(lab: Lab) -> None:
+    """KillMode=mixed: the TERM goes to distlock alone."""
+    service = unit(TIMER)["Service"]
+    assert service["KillMode"] == "mixed"
+    job = program(lab.folder, "backup", "trap 'echo TERM; exit 0' TERM; echo started; while :; do sleep 0.1; done")
+    run = lab.spawn(
+        ["/bin/sh", "-c", "exec " + service["ExecStart"].replace("/usr/local/bin/backup", str(job))], found_in(lab)
+    )
+    assert run.stdout
+    assert run.stdout.readline() == b"started\n"
+    run.terminate()
+    assert run.stdout.read() == b"TERM\n"
+    assert run.wait(20) == 0
 
 
 def test_a_leader_in_a_unit(hosts: tuple[Host, Host]) -> None:
