@@ -11,6 +11,7 @@ from kazoo.client import KazooClient
 from contenders import take, try_once
 from distlock.backends.base import SUCCESS, Backend, Mark, Unavailable
 from distlock.backends.zookeeper import ZooKeeperBackend
+from processes import wait_until
 from zookeeper_fixtures import folder, opened
 from zookeeper_servers import ZooKeeperServer, kazoo
 
@@ -84,6 +85,28 @@ def test_who_enters_meanwhile_keeps_its_place(backend: Backend, other: Backend, 
         thread.join()
     assert tokens == sorted(set(tokens))
     assert forgotten
+
+
+@pytest.mark.parametrize("holders", [1, 2])
+def test_how_late_a_lock_was_used(
+    backend: Backend, other: Backend, zk: KazooClient, name: str, holders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release stamps nothing, so a holder does now and then; and the record's token stays the greatest."""
+    grants = [take(backend, name, holders=holders) for _ in range(holders)]
+    wait_until(lambda: zk.get(folder(name))[0])
+    before = zk.get(folder(name))
+    grants[0] = backend.renew(grants[0], 5.0)
+    assert zk.exists(folder(name)).version == before[1].version
+    monkeypatch.setattr("distlock.backends.zookeeper_place.RECORDED", 0.0)
+    backend.renew(grants[0], 5.0)
+    wait_until(lambda: zk.exists(folder(name)).version > before[1].version)
+    assert zk.get(folder(name))[0] == before[0]
+    for grant in grants:
+        backend.release(grant, 5.0)
+    assert purged(other, name, unused_for=1.0) == []
+    monkeypatch.setattr("distlock.backends.zookeeper_purge._UNSTAMPED", 0.0)
+    assert purged(other, name, unused_for=1.0) == []
+    wait_until(lambda: purged(other, name, unused_for=1.0) == [name], 3.0)
 
 
 def test_with_the_marks_that_need_not_be_remembered(
