@@ -88,6 +88,15 @@ def test_the_servers_bounds_count() -> None:
     assert (found.ttl, found.meets_recovery) == (40.0, False)
 
 
+def test_bounds_that_nobody_comes_near_to_are_not_told() -> None:
+    def told(*bounds: float) -> list[str]:
+        return [reason for reason in proposed(bounds=(bounds[0], bounds[1])).reasons if "server grants" in reason]
+
+    assert told(1.0, 9e9) == []
+    assert told(4.0, 9e9) == ["the server grants at least 4s"]
+    assert told(4.0, 40.0) == ["the server grants at least 4s and at most 40s"]
+
+
 def keys(*ttls: float, found: Proposal | None = None, recovery: float | None = None, **bounds: float) -> list[str]:
     probe = Probe("a server", None, (), bounds.get("longest"), bounds.get("shortest"))
     configured = [Configured(ttl, "a file") for ttl in ttls]

@@ -192,7 +192,7 @@ def test_a_ttl_of_the_configuration(lab: Lab) -> None:
     lab.environment["DISTLOCK_CONFIG"] = str(path)
     found = answer(lab, code=1)
     told = {finding["key"]: finding["evidence"] for finding in found["findings"]}
-    assert told["ttl-too-long"] == f"2h in {path}: [defaults] ttl"
+    assert told["ttl-too-long"] == f"2h ({path}: [defaults] ttl)"
     assert '[locks."x*"] ttl' in told["ttl-too-short"]
 
 

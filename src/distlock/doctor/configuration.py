@@ -98,7 +98,7 @@ def configured_ttls(config: Config, chosen: Chosen) -> Iterator[Configured]:
     """Of locks that are, or may be, in the backend that was chosen."""
     default = config.setting("ttl", None)
     if default is None:
-        yield Configured(DEFAULT_TTL, "no file: the default")
+        yield Configured(DEFAULT_TTL, "the default")
     else:
         yield Configured(parse_duration(str(default.value)), default.origin)
     for layer in config.layers:

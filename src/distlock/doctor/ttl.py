@@ -66,12 +66,11 @@ def propose(
     reasons.append(
         f"the shortest TTL that leaves this between a due renewal and the stop signal is {format_duration(shortest)}"
     )
-    if probe and (probe.shortest_ttl or probe.longest_ttl):
+    if probe:
         least = max(least, probe.shortest_ttl or 0.0)
         most = min(most, probe.longest_ttl or most)
-        bounds = (("least", probe.shortest_ttl), ("most", probe.longest_ttl))
-        told = " and ".join(f"at {word} {format_duration(bound)}" for word, bound in bounds if bound)
-        reasons.append(f"the server grants {told}")
+        if bounds := _bounds(probe):
+            reasons.append(f"the server grants {bounds}")
     if recovery is None:
         ttl = max(least, DEFAULT_TTL)
         reasons.append(f"nobody asked for a sooner recovery (--recovery), so it is at least {DEFAULT_TTL:g}s")
@@ -88,6 +87,16 @@ def propose(
         f" {format_duration(round(slack(ttl), 1))} after a due renewal stops no job"
     )
     return Proposal(ttl, shortest, slack(ttl), within, recovery is None or within <= recovery, tuple(reasons))
+
+
+def _bounds(probe: Probe) -> str:
+    """Those that anybody would come near to."""
+    told = []
+    if probe.shortest_ttl and probe.shortest_ttl > SHORTEST_TTL:
+        told.append(f"at least {format_duration(probe.shortest_ttl)}")
+    if probe.longest_ttl and probe.longest_ttl < LONGEST_SENSIBLE:
+        told.append(f"at most {format_duration(probe.longest_ttl)}")
+    return " and ".join(told)
 
 
 def _need(trips: Trips | None, pauses: Pauses, records: Records | None) -> tuple[float, list[str]]:
@@ -127,7 +136,7 @@ def findings(
             f" a TTL of {format_duration(proposal.ttl)}"
         )
     for ttl, where in configured:
-        evidence = f"{format_duration(ttl)} in {where}"
+        evidence = f"{format_duration(ttl)} ({where})"
         if ttl < SHORTEST_TTL:
             yield TTL_SHORT.found(f"{evidence}; run refuses less than {format_duration(SHORTEST_TTL)}")
         elif ttl < proposal.shortest:
