@@ -44,6 +44,19 @@ def test_any_token(environment: dict[str, str], token: int | None) -> None:
     assert own_lease(environment).token == token
 
 
+def test_the_index_of_a_holder(environment: dict[str, str]) -> None:
+    change(environment, holder_index=2)
+    assert own_lease(environment).holder_index == 2
+    path = Path(environment["DISTLOCK_LEASE"])
+    content = json.loads(path.read_text())
+    del content["holder_index"]
+    path.write_text(json.dumps(content))
+    assert own_lease(environment).holder_index == 0, "of a release that knew of none"
+    for nonsense in (None, "2", 2.0, [2]):
+        change(environment, holder_index=nonsense)
+        assert "no lease file" in lost(environment)
+
+
 def change(environment: dict[str, str], **changes: object) -> None:
     path = Path(environment["DISTLOCK_LEASE"])
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

@@ -224,7 +224,9 @@ class Renewer:
                 self.account.ended(end.first, end.text if is_lost else None, renewal.open_because)
 
         patience = _RELEASE_WHEN_LOST if is_lost else RELEASE
-        keep_for = 0.0 if is_lost or renewal.lost or end is None else self._keep_for(backend)
+        keep_for = 0.0
+        if end is not None and not is_lost and not renewal.lost:
+            keep_for = terms.keep_for(self._plan, backend, self._granted_at, self._channel, self._note)
         trouble = ""
         try:
             trouble = give_back(
@@ -240,15 +242,6 @@ class Renewer:
             self._note(0, f"the lock was released, but a later run will not know that this one is done: {error}")
         self._channel.send(Message(Kind.RELEASED, int(not trouble), text=trouble))
         self.account.released(trouble)
-
-    def _keep_for(self, backend: Backend) -> float:
-        """Seconds for which the lock is to outlive this process."""
-        until = self._granted_at + self._plan.min_hold
-        if until > boottime() and not backend.keeps:
-            self._note(1, terms.held_without_command(self._plan, until - boottime()))
-            terms.wait_out(until, self._channel)
-            return 0.0
-        return max(0.0, until - boottime())
 
     # -- told by the renewing thread ---------------------------------------------------------------------------------
 
