@@ -41,6 +41,7 @@ from .etcd_errors import LeaseNotFound
 from .etcd_held import Held
 from .etcd_link import Link
 from .etcd_revoke import Target
+from .etcd_several import SeveralTicket
 from .etcd_ticket import EtcdTicket
 from .etcd_url import parse, with_password
 
@@ -80,7 +81,7 @@ class EtcdBackend(Backend):
         return cls(with_password(parse(url), environment.password), environment.clock)
 
     def enqueue(self, request: Request) -> EtcdTicket:
-        return EtcdTicket(self, request)
+        return EtcdTicket(self, request) if request.holders == 1 else SeveralTicket(self, request)
 
     def remember(self, grant: Grant, held: Held, spent: Watch | None) -> None:
         self._held[grant.owner] = held
@@ -121,17 +122,26 @@ class EtcdBackend(Backend):
     def _find(self, grant: Grant, until: float) -> tuple[Message | None, stored.Entry | None, Message]:
         """The holder's key as the quorum has it now, what it says, and the header of the answer."""
         held = self._held.get(grant.owner)
-        if held:
-            asked = pb.RangeRequest(key=stored.key(grant.name, held.lease))
-        else:
-            prefix = stored.queue(grant.name)
-            asked = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix))
-        answer = self.link.ask("Range", asked, until)
-        for found in answer.kvs:
-            entry = stored.decode(found.key, found.value) if found.create_revision == grant.token else None
+        answer, candidates = self._candidates(grant, held.lease if held else 0, until)
+        for found in candidates:
+            entry = stored.decode(found.key, found.value)
             if entry and entry.client.owner == grant.owner:
                 return found, entry, answer.header
         return None, None, answer.header
+
+    def _candidates(self, grant: Grant, lease: int, until: float) -> tuple[Message, list[Message]]:
+        """Keys of the queue that have the token. ``lease`` is 0 if it is not known."""
+        if grant.holders > 1:
+            answer = self.link.ask("Txn", requests.holding(grant.name, lease, grant.holder_index), until)
+            index, queue = (list(response.response_range.kvs) for response in answer.responses)
+            leases = [one.lease for one in index if one.create_revision == grant.token]
+            return answer, [one for one in queue if one.lease in leases]
+        prefix = stored.queue(grant.name)
+        asked = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix))
+        if lease:
+            asked = pb.RangeRequest(key=stored.key(grant.name, lease))
+        answer = self.link.ask("Range", asked, until)
+        return answer, [one for one in answer.kvs if one.create_revision == grant.token]
 
     def alarm(self, grant: Grant) -> int | None:
         """Our own key is watched: whatever others do to it, or to its lease, is known at once."""
@@ -144,7 +154,7 @@ class EtcdBackend(Backend):
                 watch = self.link.watch(requests.change(stored.key(grant.name, held.lease), held.seen + 1))
             except DistlockError:
                 return None  # what it is, the next renewal tells
-            leaving = held.leaving or requests.leave(grant.name, held.lease, grant.token or 0)
+            leaving = held.leaving or requests.leave(etcd_leave.holder(grant, held))
             held = held._replace(watch=watch, leaving=leaving)
             self._held[grant.owner] = held
         return held.watch.descriptor if held.watch else None
@@ -194,7 +204,8 @@ class EtcdBackend(Backend):
         found, entry, header = self._find(grant, until)
         if found is None or entry is None or entry.kept:
             return None
-        new = Held(int(found.lease), 0, header.revision, self.clock(), None)
+        index = grant.holder_index if grant.holders > 1 else None
+        new = Held(int(found.lease), 0, index, header.revision, self.clock(), None)
         return self._held.get(grant.owner, new), entry
 
     def marked(self, name: str, slot: str, timeout: float) -> Marked | None:
@@ -238,6 +249,14 @@ class EtcdBackend(Backend):
 
     def shortcomings(self, timeout: float) -> tuple[str, ...]:
         return ()  # etcd has no setting that its clients could see by which it forgets what the quorum agreed to
+
+    def probe(self, timeout: float) -> Probe:
+        return etcd_probe.probe(self.link, timeout)
+
+    def purge(
+        self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
+    ) -> Iterator[str]:
+        return etcd_purge.purge(self.link, wanted, unused_for, timeout, fences=fences)
 
     def places(self, name: str) -> tuple[str, ...]:
         return tuple(place(name).decode() for place in (stored.queue, stored.record, stored.success, stored.marks))

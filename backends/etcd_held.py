@@ -13,6 +13,8 @@ class Held(NamedTuple):
     lease: int
     queue_lease: int
     """Of the place in the queue that it had before; 0 if none. Nothing keeps it alive any more."""
+    number: int | None
+    """None of a plain lock."""
     seen: int
     """The revision at which the key was there."""
     since: float

@@ -60,8 +60,12 @@ def release(
         raise Unmarked(str(problem)) from problem
 
 
+def holder(grant: Grant, held: Held) -> requests.Holder:
+    return requests.Holder(grant.name, held.lease, grant.token or 0, held.number)
+
+
 def _prepared(grant: Grant, held: Held, marks: tuple[Mark, ...]) -> bytes:
-    leaving = held.leaving or requests.leave(grant.name, held.lease, grant.token or 0)
+    leaving = held.leaving or requests.leave(holder(grant, held))
     return stored.dated_mark(leaving.succeeded, marks[0].ago, marks[0].keep) if marks else leaving.plain
 
 
@@ -76,7 +80,7 @@ def _leave_with(
         keeping = Written(stored.key(grant.name, held.lease), stored.encode(kept), lease)
     written = _with_leases(link, grant.name, marks, until)
     made = {one.lease for one in (*written, *([keeping] if keeping else [])) if one.lease}
-    asked = requests.leave_with(grant.name, held.lease, grant.token or 0, keeping, written)
+    asked = requests.leave_with(holder(grant, held), grant.holders, keeping, written)
     answer = link.ask("Txn", asked, until)
     return answer, _spare(answer, made)
 
@@ -84,7 +88,7 @@ def _leave_with(
 def mark(link: Link, grant: Grant, held: Held, wanted: Mark, until: float) -> None:
     """Raises LeaseLost, Unavailable, Refused."""
     written = _with_leases(link, grant.name, (wanted,), until)
-    answer = link.ask("Txn", requests.mark(grant.name, held.lease, grant.token or 0, written), until)
+    answer = link.ask("Txn", requests.mark(holder(grant, held), written), until)
     revoke_all(link, _spare(answer, {one.lease for one in written if one.lease}), until)
     if not answer.succeeded:
         raise LeaseLost("it ran out, or its key was removed")

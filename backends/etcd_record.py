@@ -1,7 +1,9 @@
 """What is stored: keys, values and their layout version.
 
     /distlock/lock/NAME/LEASE   of a holder or waiter: distlock:1:{JSON}, under its lease. The oldest one holds.
-    /distlock/token/NAME        a record that stays: 1:TOKEN, or 1: where the token is the record's own revision
+    /distlock/token/NAME        a record that stays: 1:TOKEN, or 1: where the token is the record's own revision; 2: of
+                                the same meaning if it was granted to one of several holders
+    /distlock/token/NAME/INDEX  of one of several holders: 1:HOLDERS, under its lease. Its create revision is the token
     /distlock/success/NAME      another: 1:UNTIL:START of the last run that succeeded
     /distlock/mark/NAME/SLOT    the same of another mark, under a lease
     /distlock/fence/NAME/INDEX  a fence register: 1:TOKEN, the greatest seen of the resource NAME. It stays
@@ -23,6 +25,9 @@ from .base import SUCCESS, Client, Marked, Unavailable
 from .client_record import UNREADABLE, as_json, client_in
 
 LAYOUT = b"1"
+SEVERAL = b"2"
+"""The layout of a record after a grant to one of several. A waiter for a plain lock that came before it must not hold as
+if its place were the greatest token yet."""
 LOCKS = b"/distlock/lock/"
 RECORDS = b"/distlock/token/"
 SUCCESSES = b"/distlock/success/"
@@ -63,6 +68,15 @@ def record(name: str) -> bytes:
     return RECORDS + encoded(name)
 
 
+def indexes(name: str) -> bytes:
+    """What the keys of several holders' indexes begin with."""
+    return record(name) + b"/"
+
+
+def index(name: str, number: int) -> bytes:
+    return indexes(name) + b"%d" % number
+
+
 def success(name: str) -> bytes:
     return SUCCESSES + encoded(name)
 
@@ -88,6 +102,8 @@ class Entry(NamedTuple):
     kept: bool = False
     """Nobody's any more; ``ttl`` is the length for which it is kept."""
     revoked_by: str | None = None
+    holders: int = 1
+    """How many may hold the lock at once."""
 
 
 class UnknownLayout(Unavailable):
@@ -105,6 +121,8 @@ def encode(entry: Entry) -> bytes:
         told["kept"] = True
     if entry.revoked_by is not None:
         told["revoked_by"] = entry.revoked_by
+    if entry.holders > 1:
+        told["holders"] = entry.holders
     text = as_json(told).removesuffix("}")
     return b"%s%s:%s,%s}" % (_OURS, LAYOUT, text.encode(), _since(entry.client.since))
 
@@ -134,21 +152,36 @@ def decode(where: bytes, value: bytes) -> Entry | None:
             holds=bool(told["holds"]),
             kept=bool(told.get("kept")),
             revoked_by=None if by is None else str(by),
+            holders=int(told.get("holders", 1)),
         )
     except UNREADABLE:
         return None
 
 
-def encode_token(token: int | None) -> bytes:
-    return LAYOUT + b":" + (b"" if token is None else str(token).encode())
+def encode_token(token: int | None, layout: bytes = LAYOUT) -> bytes:
+    return layout + b":" + (b"" if token is None else str(token).encode())
 
 
 def last_token(where: bytes, value: bytes, revision: int) -> int:
     """``revision`` is that of the record's last change. Raises UnknownLayout."""
     layout, colon, token = value.partition(b":")
-    if layout != LAYOUT or not colon or (token and not token.isdigit()):
+    if layout not in (LAYOUT, SEVERAL) or not colon or (token and not token.isdigit()):
         raise UnknownLayout(where, value)
     return int(token or revision)
+
+
+def layout_of(value: bytes) -> bytes:
+    """Of a record that is known."""
+    return value.partition(b":")[0]
+
+
+def encode_holders(holders: int) -> bytes:
+    return LAYOUT + b":%d" % holders
+
+
+def holders_in(where: bytes, value: bytes) -> int:
+    """Of an index. Raises UnknownLayout."""
+    return last_token(where, value, 0)
 
 
 def encode_mark(start: float, until: float) -> bytes:

@@ -21,7 +21,9 @@ class Place(NamedTuple):
     mine: Message | None
     before: Message | None
     """The last key before mine, or the last of all as long as I have none; without its value."""
-    revision: int
+    one_of_several: Message | None
+    """An index, of a holder."""
+    revision: int = 0
 
 
 def _empty(prefix: bytes) -> Message:
@@ -45,7 +47,7 @@ def _first(prefix: bytes, place: int) -> Message:
     )
 
 
-def _created(key: bytes, revision: int) -> Message:
+def created(key: bytes, revision: int) -> Message:
     return _COMPARE(target=_COMPARE.CREATE, result=_COMPARE.EQUAL, key=key, create_revision=revision)
 
 
@@ -53,31 +55,50 @@ def _unchanged(key: bytes, revision: int) -> Message:
     return _COMPARE(target=_COMPARE.MOD, result=_COMPARE.EQUAL, key=key, mod_revision=revision)
 
 
-def _held(name: str, lease: int, place: int) -> list[Message]:
+class Holder(NamedTuple):
+    name: str
+    lease: int
+    token: int
+    number: int | None
+    """None of a plain lock."""
+
+    @property
+    def key(self) -> bytes:
+        return stored.key(self.name, self.lease)
+
+    @property
+    def marks_token(self) -> bytes:
+        """The key whose create revision is the token."""
+        return self.key if self.number is None else stored.index(self.name, self.number)
+
+
+def _under(key: bytes, lease: int) -> Message:
+    return _COMPARE(target=_COMPARE.LEASE, result=_COMPARE.EQUAL, key=key, lease=lease)
+
+
+def _held(holder: Holder) -> list[Message]:
     """The holder's key is the one created then, and under its lease still: that of a lock that is kept is not."""
-    mine = stored.key(name, lease)
-    return [
-        _created(mine, place),
-        _COMPARE(target=_COMPARE.LEASE, result=_COMPARE.EQUAL, key=mine, lease=lease),
-    ]
+    keys = dict.fromkeys((holder.key, holder.marks_token))
+    return [created(holder.marks_token, holder.token), *(_under(key, holder.lease) for key in keys)]
 
 
-def _known_layout(record: bytes, exists: bool) -> list[Message]:
-    """Comparing a value that is not there always fails, so whoever asks has to know or guess whether it is."""
-    if not exists:
-        return [_created(record, 0)]
-    low, high = stored.LAYOUT, stored.LAYOUT + b";"  # the character behind a colon
+def known_layout(record: bytes, layout: bytes | None) -> list[Message]:
+    """``layout`` is None if there is no record. Comparing a value that is not there always fails, so whoever asks has
+    to know or guess."""
+    if layout is None:
+        return [created(record, 0)]
+    low, high = layout, layout + b";"  # the character behind a colon
     return [
         _COMPARE(target=_COMPARE.VALUE, result=_COMPARE.GREATER, key=record, value=low),
         _COMPARE(target=_COMPARE.VALUE, result=_COMPARE.LESS, key=record, value=high),
     ]
 
 
-def _put(key: bytes, value: bytes, lease: int = 0) -> Message:
+def put(key: bytes, value: bytes, lease: int = 0) -> Message:
     return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value, lease=lease))
 
 
-def _get(key: bytes) -> Message:
+def get(key: bytes) -> Message:
     return pb.RequestOp(request_range=pb.RangeRequest(key=key))
 
 
@@ -91,7 +112,7 @@ def _count(name: str) -> Message:
     return pb.RequestOp(request_range=asked)
 
 
-def _last(prefix: bytes, older_than: int = 0) -> Message:
+def last(prefix: bytes, older_than: int = 0) -> Message:
     return pb.RequestOp(
         request_range=pb.RangeRequest(
             key=prefix,
@@ -105,28 +126,28 @@ def _last(prefix: bytes, older_than: int = 0) -> Message:
     )
 
 
-def enter(name: str, lease: int, value: bytes, *, record_exists: bool, waiting: tuple[int, bytes] | None) -> Message:
+def enter(name: str, lease: int, value: bytes, *, layout: bytes | None, waiting: tuple[int, bytes] | None) -> Message:
     """Take the lock if nobody is there: my key under ``lease``, and the record, whose own revision is the token then.
     Otherwise say who came last and, with ``waiting``, a lease and a value, queue behind them."""
     mine, record, prefix = stored.key(name, lease), stored.record(name), stored.queue(name)
-    failure = [_get(record), _get(mine), _last(prefix)]
+    failure = [get(record), get(mine), last(prefix), _any_index(name)]
     if waiting is not None:
-        failure.append(_put(mine, waiting[1], waiting[0]))
+        failure.append(put(mine, waiting[1], waiting[0]))
     return pb.TxnRequest(
-        compare=[_empty(prefix), *_known_layout(record, record_exists)],
-        success=[_put(mine, value, lease), _put(record, stored.encode_token(None))],
+        compare=[_empty(prefix), *known_layout(record, layout)],
+        success=[put(mine, value, lease), put(record, stored.encode_token(None))],
         failure=failure,
     )
 
 
-def take(name: str, lease: int, place: int, value: bytes, *, record_exists: bool) -> Message:
+def take(name: str, lease: int, place: int, value: bytes, *, layout: bytes | None) -> Message:
     """Make the waiter at ``place`` the holder if nobody is before it: its key moves from the waiter's lease to
     ``lease`` and keeps its create revision, the token, which is written down."""
     mine, record, prefix = stored.key(name, lease), stored.record(name), stored.queue(name)
     return pb.TxnRequest(
-        compare=[_created(mine, place), _first(prefix, place), *_known_layout(record, record_exists)],
-        success=[_put(mine, value, lease), _put(record, stored.encode_token(place))],
-        failure=[_get(record), _get(mine), _last(prefix, older_than=place)],
+        compare=[created(mine, place), _first(prefix, place), *known_layout(record, layout)],
+        success=[put(mine, value, lease), put(record, stored.encode_token(place))],
+        failure=[get(record), get(mine), last(prefix, older_than=place), _any_index(name)],
     )
 
 
@@ -138,12 +159,17 @@ class Leaving(NamedTuple):
     """With a mark that ``etcd_record.dated_mark`` completes."""
 
 
-def leave(name: str, lease: int, place: int) -> Leaving:
+def leave(holder: Holder) -> Leaving:
     """Remove the holder's key if it is its own, count who is left, and write down a success."""
-    asked = pb.TxnRequest(compare=_held(name, lease, place), success=[_delete(stored.key(name, lease)), _count(name)])
+    asked = pb.TxnRequest(compare=_held(holder), success=_gone(holder))
     plain = bytes(asked.SerializeToString())
-    asked.success.append(_put(stored.success(name), stored.encode_mark(0.0, 0.0)))
+    asked.success.append(put(stored.success(holder.name), stored.encode_mark(0.0, 0.0)))
     return Leaving(plain, bytes(asked.SerializeToString()))
+
+
+def _gone(holder: Holder) -> list[Message]:
+    steps = [_delete(holder.key), _count(holder.name)]
+    return steps if holder.number is None else [*steps, _delete(holder.marks_token)]
 
 
 class Written(NamedTuple):
@@ -154,24 +180,28 @@ class Written(NamedTuple):
     lease: int
 
 
-def leave_with(name: str, lease: int, place: int, kept: Written | None, marks: list[Written]) -> Message:
+def leave_with(holder: Holder, holders: int, kept: Written | None, marks: list[Written]) -> Message:
     """``leave`` with any marks, or not to remove the key but to put another value in it under another lease."""
-    gone = _delete(stored.key(name, lease)) if kept is None else _put(*kept)
-    return _with_marks(name, lease, place, [gone, _count(name)], marks)
+    if kept is None:
+        return _with_marks(holder, _gone(holder), marks)
+    steps = [put(*kept), _count(holder.name)]
+    if holder.number is not None:
+        steps.append(put(holder.marks_token, stored.encode_holders(holders), kept.lease))
+    return _with_marks(holder, steps, marks)
 
 
-def mark(name: str, lease: int, place: int, marks: list[Written]) -> Message:
-    return _with_marks(name, lease, place, [], marks)
+def mark(holder: Holder, marks: list[Written]) -> Message:
+    return _with_marks(holder, [], marks)
 
 
-def _with_marks(name: str, lease: int, place: int, steps: list[Message], marks: list[Written]) -> Message:
+def _with_marks(holder: Holder, steps: list[Message], marks: list[Written]) -> Message:
     """The answer has the leases that are in use: of success, those that were before; else those of now."""
     puts = [
         pb.RequestOp(request_put=pb.PutRequest(key=one.key, value=one.value, lease=one.lease, prev_kv=True))
         for one in marks
     ]
-    looks = [_get(stored.key(name, lease)), *(_get(one.key) for one in marks)]
-    return pb.TxnRequest(compare=_held(name, lease, place), success=[*steps, *puts], failure=looks)
+    looks = [get(holder.key), *(get(one.key) for one in marks)]
+    return pb.TxnRequest(compare=_held(holder), success=[*steps, *puts], failure=looks)
 
 
 def leases_before(answer: Message) -> set[int]:
@@ -189,51 +219,64 @@ def are_waiting(answer: Message) -> bool:
     return bool(answer.succeeded and answer.responses[1].response_range.count)
 
 
-def first(name: str) -> Message:
+def queue(name: str, limit: int = 0) -> Message:
+    """In the order in which they came."""
     prefix = stored.queue(name)
-    return pb.RangeRequest(
-        key=prefix, range_end=stored.behind(prefix), sort_order=_SORT.ASCEND, sort_target=_SORT.CREATE, limit=1
+    asked = pb.RangeRequest(
+        key=prefix, range_end=stored.behind(prefix), sort_order=_SORT.ASCEND, sort_target=_SORT.CREATE, limit=limit
     )
+    return pb.RequestOp(request_range=asked)
 
 
-def remove(name: str, found: Message) -> Message:
-    """A holder's key if it is as it was found; and count who is left."""
-    return pb.TxnRequest(
-        compare=[_unchanged(found.key, found.mod_revision)], success=[_delete(found.key), _count(name)]
-    )
+def indexes(name: str, limit: int = 0) -> Message:
+    prefix = stored.indexes(name)
+    return pb.RequestOp(request_range=pb.RangeRequest(key=prefix, range_end=stored.behind(prefix), limit=limit))
+
+
+def _any_index(name: str) -> Message:
+    """There is one while the lock is held by one of several."""
+    return indexes(name, 1)
+
+
+def holding(name: str, lease: int, index: int) -> Message:
+    """What there is of one of several holders; ``lease`` is 0 if it is not known. Asks the quorum, as ``look``."""
+    mine = get(stored.key(name, lease)) if lease else queue(name)
+    return pb.TxnRequest(success=[get(stored.index(name, index)), mine])
+
+
+def remove(name: str, found: Message, index: Message | None) -> Message:
+    """A holder's key if it is as it was found, with its index if it has one; and count who is left."""
+    steps = [_delete(found.key), _count(name), *([_delete(index.key)] if index is not None else [])]
+    return pb.TxnRequest(compare=[_unchanged(found.key, found.mod_revision)], success=steps)
 
 
 def replace(key: bytes, revision: int, value: bytes, lease: int = 0) -> Message:
     """The value of a key that has not changed since ``revision``; 0: that is not there."""
-    return pb.TxnRequest(compare=[_unchanged(key, revision)], success=[_put(key, value, lease)], failure=[_get(key)])
+    return pb.TxnRequest(compare=[_unchanged(key, revision)], success=[put(key, value, lease)], failure=[get(key)])
 
 
 def remove_known(key: bytes) -> Message:
     """A record, if its layout is known."""
-    return pb.TxnRequest(compare=_known_layout(key, True), success=[_delete(key)], failure=[_get(key)])
+    return pb.TxnRequest(compare=known_layout(key, stored.LAYOUT), success=[_delete(key)], failure=[get(key)])
 
 
 def look(name: str, lease: int, place: int) -> Message:
     """What ``take`` finds when it fails; writes nothing. Asks the quorum, as every range does that is not said to be
     serializable. (A transaction without any range would not.)"""
     mine, record, prefix = stored.key(name, lease), stored.record(name), stored.queue(name)
-    return pb.TxnRequest(success=[_get(record), _get(mine), _last(prefix, older_than=place)])
+    return pb.TxnRequest(success=[get(record), get(mine), last(prefix, older_than=place), _any_index(name)])
 
 
 def found(answer: Message) -> Place:
     """Of ``look``, or of one of the others that failed."""
-    record, mine, before = (next(iter(response.response_range.kvs), None) for response in list(answer.responses)[:3])
-    return Place(record, mine, before, answer.header.revision)
+    kvs = [next(iter(response.response_range.kvs), None) for response in list(answer.responses)[:4]]
+    return Place(*kvs)._replace(revision=answer.header.revision)
 
 
 def state(name: str) -> Message:
-    """The queue of a lock, the holder first, and its records."""
-    prefix = stored.queue(name)
-    everybody = pb.RangeRequest(
-        key=prefix, range_end=stored.behind(prefix), sort_order=_SORT.ASCEND, sort_target=_SORT.CREATE
-    )
-    records = _get(stored.record(name)), _get(stored.success(name))
-    return pb.TxnRequest(success=[pb.RequestOp(request_range=everybody), *records])
+    """The queue of a lock, the indexes of its holders, and its records."""
+    records = get(stored.record(name)), get(stored.success(name))
+    return pb.TxnRequest(success=[queue(name), indexes(name), *records])
 
 
 def page(start: bytes, prefix: bytes, limit: int) -> Message:
@@ -253,12 +296,13 @@ def oldest(prefix: bytes, limit: int) -> Message:
 
 
 def removal(key: bytes, since: int) -> Message:
-    """A watch of one key for its removal, at ``since`` or any later revision: nothing is missed in between."""
-    return pb.WatchRequest(
-        create_request=pb.WatchCreateRequest(key=key, start_revision=since, filters=[pb.WatchCreateRequest.NOPUT])
-    )
+    """A watch of one key, or of all that begin with one that ends with a slash, for a removal at ``since`` or any later
+    revision: nothing is missed in between."""
+    end = stored.behind(key) if key.endswith(b"/") else b""
+    wanted = pb.WatchCreateRequest(key=key, range_end=end, start_revision=since, filters=[pb.WatchCreateRequest.NOPUT])
+    return pb.WatchRequest(create_request=wanted)
 
 
 def change(key: bytes, since: int) -> Message:
-    """The same for whatever happens to it."""
+    """A watch of one key for whatever happens to it."""
     return pb.WatchRequest(create_request=pb.WatchCreateRequest(key=key, start_revision=since))

@@ -34,26 +34,33 @@ class Target:
         if found is None:
             return False
         # From here on it is this holder's end, whatever we meet: our own step whose answer was lost, or its release.
-        while found is not None and not self._try(found, by, at_once, again()):
+        while found is not None and not self._try(*found, by, at_once, again()):
             found = self._find(again())
         return True
 
-    def _find(self, until: float) -> Message | None:
-        """Its key, if it is the holder."""
-        for found in self._link.ask("Range", requests.first(self._name), until).kvs:
-            entry = stored.decode(found.key, found.value)
-            if entry is not None and not entry.holds:
-                return None
+    def _find(self, until: float) -> tuple[Message, Message | None] | None:
+        """Its key, and its index if it is one of several, if it is a holder."""
+        answer = self._link.ask("Txn", requests.state(self._name), until)
+        queue, indexes = (list(response.response_range.kvs) for response in answer.responses[:2])
+        by_lease = {one.lease: one for one in indexes}
+        for at, found in enumerate(queue):
+            entry, index = stored.decode(found.key, found.value), by_lease.get(found.lease)
+            if entry is None or entry.holders == 1:
+                index = None
+                if at or (entry is not None and not entry.holds):
+                    continue
+            elif index is None:
+                continue
             is_owner = entry is not None and entry.client.owner == self._owner
-            if is_owner if self._token is None else found.create_revision == self._token:
-                return found
+            if is_owner if self._token is None else (index or found).create_revision == self._token:
+                return found, index
         return None
 
-    def _try(self, found: Message, by: str, at_once: bool, until: float) -> bool:
+    def _try(self, found: Message, index: Message | None, by: str, at_once: bool, until: float) -> bool:
         """False if the key has changed since it was found."""
         entry = stored.decode(found.key, found.value)
         if at_once or (entry is not None and entry.kept):
-            return self._remove(found, entry is not None, until)
+            return self._remove(found, index, entry is not None, until)
         if entry is None:
             raise Refused(
                 f"the lock {self._name!r} is held by a program other than distlock, which would not be told: --now"
@@ -68,10 +75,10 @@ class Target:
         except LeaseNotFound:
             return False
 
-    def _remove(self, found: Message, ours: bool, until: float) -> bool:
+    def _remove(self, found: Message, index: Message | None, ours: bool, until: float) -> bool:
         """A lease of somebody else's may be about more than this key."""
         try:
-            answer = self._link.ask("Txn", requests.remove(self._name, found), until)
+            answer = self._link.ask("Txn", requests.remove(self._name, found, index), until)
         except Full:
             if not ours:
                 raise

@@ -11,7 +11,7 @@ import math
 import random
 import select
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from . import etcd_record as stored
 from . import etcd_requests as requests
@@ -20,6 +20,7 @@ from .etcd_driver import pb
 from .etcd_errors import LeaseNotFound
 from .etcd_held import Held
 from .etcd_link import new_lease_id
+from .several import other_holders
 
 if TYPE_CHECKING:
     from .base import Request
@@ -43,6 +44,8 @@ WATCH_AGAIN = 0.6, 1.2
 class EtcdTicket(Ticket):
     """A waiter watches its predecessor only: a release wakes one waiter and not all of them."""
 
+    tries: ClassVar[int] = 6
+
     def __init__(self, backend: EtcdBackend, request: Request) -> None:
         self._backend = backend
         self._link = backend.link
@@ -56,7 +59,7 @@ class EtcdTicket(Ticket):
         self._queue_lease = 0
         self._queue_due = 0.0
         self._place = 0  # the create revision of our key, once we queue
-        self._record_exists = True
+        self._layout: bytes | None = stored.LAYOUT  # of the record, None if there is none: a guess
         self._before = b""  # the key we wait for
         self._seen = 0  # the revision at which it was there
         self._watch: Watch | None = None
@@ -70,7 +73,7 @@ class EtcdTicket(Ticket):
 
     def poll(self) -> Grant | None:
         until = self._backend.clock() + self._call
-        for _ in range(6):
+        for _ in range(self.tries):
             try:
                 if self._void:
                     self._start_over(until)
@@ -107,15 +110,13 @@ class EtcdTicket(Ticket):
         waiting = (self._queue_lease, self._value(holds=False)) if self._queue_lease else None
         asked_at = self._backend.clock()
         answer = self._ask(
-            requests.enter(
-                self._name, self._lease, self._value(holds=True), record_exists=self._record_exists, waiting=waiting
-            ),
+            requests.enter(self._name, self._lease, self._value(holds=True), layout=self._layout, waiting=waiting),
             until,
         )
         if answer.succeeded:
             return self._granted(answer, answer.header.revision, asked_at, until)
         found = requests.found(answer)
-        self._check_record(found.record)
+        self._check(found)
         if found.mine is not None:  # from a try whose answer was lost
             self._place = found.mine.create_revision
         elif waiting:
@@ -138,36 +139,48 @@ class EtcdTicket(Ticket):
     def _taking(self) -> bytes:
         client = self._request.client._replace(since=0.0)
         value = stored.encode(stored.Entry(client, self._request.ttl, holds=True))
-        transaction = requests.take(self._name, self._lease, self._place, value, record_exists=self._record_exists)
+        transaction = requests.take(self._name, self._lease, self._place, value, layout=self._layout)
         return bytes(transaction.SerializeToString())
 
     def _note(self, answer: Message) -> None:
         found = requests.found(answer)
-        self._check_record(found.record)
+        self._check(found)
         if found.mine is None or found.mine.create_revision != self._place:
             raise LeaseNotFound("our place in the queue is gone")
+        if self._layout == stored.SEVERAL and found.record is not None and found.record.mod_revision > self._place:
+            # Several had it since, after whoever was before us had gone: our place is no greater than their tokens.
+            raise LeaseNotFound("our place in the queue is too old to be a token")
         self._wait_for(found.before.key if found.before is not None else b"", found.revision)
 
+    def _check(self, found: requests.Place) -> None:
+        """Raises OtherHolders while it is held by one of several."""
+        self._check_record(found.record)
+        if found.one_of_several is not None:
+            raise other_holders(self._name, stored.holders_in(found.one_of_several.key, found.one_of_several.value), 1)
+
     def _check_record(self, record: Message | None) -> None:
-        if self._record_exists != (record is not None):
-            self._record_exists, self._prepared = record is not None, b""
+        layout = None
         if record is not None:
             stored.last_token(record.key, record.value, record.mod_revision)
+            layout = stored.layout_of(record.value)
+        if self._layout != layout:
+            self._layout, self._prepared = layout, b""
 
     def _value(self, *, holds: bool) -> bytes:
         client = self._request.client._replace(since=time.time()) if holds else self._request.client
-        return stored.encode(stored.Entry(client, self._request.ttl, holds))
+        return stored.encode(stored.Entry(client, self._request.ttl, holds, holders=self._request.holders))
 
-    def _granted(self, answer: Message, token: int, asked_at: float, until: float) -> Grant:
+    def _granted(self, answer: Message, token: int, asked_at: float, until: float, index: int | None = None) -> Grant:
         """``asked_at`` is before the transaction that granted was sent."""
         ttl, valid_from = self._ttl, self._lease_made
         if asked_at - self._lease_made > FRESH * ttl:
             ttl, valid_from = min(ttl, self._backend.keep_alive(self._lease, answer.header, until)), asked_at
         self._open = False
         request = self._request
-        grant = Grant(request.name, request.client.owner, token, ttl, valid_from)
+        grant = Grant(request.name, request.client.owner, token, ttl, valid_from, request.holders, index or 0)
         # Revoking the lease of the place and closing the watch would only delay the command.
-        held = Held(self._lease, self._queue_lease, answer.header.revision, self._backend.clock(), self._leaving)
+        now = self._backend.clock()
+        held = Held(self._lease, self._queue_lease, index, answer.header.revision, now, self._leaving)
         self._backend.remember(grant, held, self._watch)
         self._watch = None
         return grant
@@ -235,10 +248,8 @@ class EtcdTicket(Ticket):
                 return
             if self._watch is None and now >= self._watch_from:
                 # From the revision at which it was seen: nothing that happened in between is missed.
-                self._watch = self._link.watch(requests.removal(self._before, self._seen + 1))
-            if not self._prepared:
-                self._prepared = self._taking()
-                self._leaving = requests.leave(self._name, self._lease, self._place)
+                self._watch = self._link.watch(self._watching(self._seen + 1))
+            self._prepare()
             due = min(end, self._queue_due, self._lease_due)
             if self._watch is None:
                 due = min(due, self._watch_from)
@@ -246,6 +257,14 @@ class EtcdTicket(Ticket):
                 return
             if self._watch is None:
                 return  # without a watch we look
+
+    def _watching(self, since: int) -> Message:
+        return requests.removal(self._before, since)
+
+    def _prepare(self) -> None:
+        if not self._prepared:
+            self._prepared = self._taking()
+            self._leaving = requests.leave(requests.Holder(self._name, self._lease, self._place, None))
 
     def _is_woken(self, due: float, cancel: int) -> bool:
         look = select.poll()

@@ -3,7 +3,8 @@
 A lease is a session with one ephemeral sequential node, made as kazoo's Lock makes it; its TTL is the session's
 time-out, as the servers granted it. The token is the czxid of the node, the number of the change that made it. It is
 given at queueing, and yet in the order of the grants: the lowest node holds the lock, nobody comes in before a node
-that is there, and of two nodes the later one has the greater czxid.
+that is there, and of two nodes the later one has the greater czxid. Several holders are the first so many of the queue
+(zookeeper_several.py).
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ from .zookeeper_errors import Expired
 from .zookeeper_fences import Fences
 from .zookeeper_folders import acl_of
 from .zookeeper_place import Place
+from .zookeeper_probe import probe
+from .zookeeper_purge import Purge
 from .zookeeper_record import Paths
 from .zookeeper_revoke import Meant, revoke
 from .zookeeper_session import Identity, Session
+from .zookeeper_several import TurnOfSeveral
 from .zookeeper_states import Reader
 from .zookeeper_ticket import ZooKeeperTicket
+from .zookeeper_turn import Turn
 from .zookeeper_url import parse
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ class ZooKeeperBackend(Backend):
         self._paths = Paths(ensemble.chroot)
         self._reader = Reader(self._servers, self._paths, clock)
         self._fences = Fences(self._reader, self._paths, acl_of(login=self._login))
-        self._waiting: dict[Key, Place] = {}
+        self._waiting: dict[Key, Turn] = {}
         self._held: dict[Key, Place] = {}
         self._readable = -1
 
@@ -84,14 +89,16 @@ class ZooKeeperBackend(Backend):
     def enqueue(self, request: Request) -> ZooKeeperTicket:
         return ZooKeeperTicket(self, request)
 
-    def place(self, request: Request, *, anew: bool = False) -> Place:
+    def turn(self, request: Request, *, anew: bool = False) -> Turn:
         key = request.name, request.client.owner
         if anew and (gone := self._waiting.pop(key, None)):
-            self._end(gone, self.clock() + _CLOSE)
+            self._end(gone.place, self.clock() + _CLOSE)
         if key not in self._waiting:
             session = Session(self._servers, self.clock)
             folder = self._paths.folder(request.name)
-            self._waiting[key] = Place(session, folder, request.client, request.ttl, login=self._login)
+            place = Place(session, folder, request.client, request.ttl, request.holders, login=self._login)
+            kind = Turn if request.holders == 1 else TurnOfSeveral
+            self._waiting[key] = kind(place, request.name)
         return self._waiting[key]
 
     def left(self, request: Request) -> None:
@@ -99,7 +106,7 @@ class ZooKeeperBackend(Backend):
 
     def hold(self, request: Request) -> None:
         key = request.name, request.client.owner
-        self._held[key] = self._waiting.pop(key)
+        self._held[key] = self._waiting.pop(key).place
 
     def _end(self, place: Place, until: float) -> None:
         """The node is gone; so should be the session, if it is not."""
@@ -173,7 +180,9 @@ class ZooKeeperBackend(Backend):
             return self._held[key]
         folder = self._paths.folder(grant.name)
         for node, entry, stat in self._reader.entries(folder, until):
-            if entry and entry.client.owner == grant.owner and entry.beat is None and stat.czxid == grant.token:
+            if entry is None or not entry.holds(node) or entry.client.owner != grant.owner:
+                continue
+            if entry.token_of(stat) == grant.token:
                 session = Session(self._servers, self.clock, Identity(stat.ephemeralOwner, entry.session))
                 place = Place.taken_over(session, folder, node, stat, entry, login=self._login, through=self._reader)
                 self._held[key] = place
@@ -201,18 +210,20 @@ class ZooKeeperBackend(Backend):
         self._fences.reset(resource, index, self.clock() + timeout)
 
     def probe(self, timeout: float) -> Probe:
-        raise NotImplementedError
+        return probe(self._servers, self._reader, self._paths, self.clock, self.clock() + timeout)
 
     def purge(
         self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
     ) -> Iterator[str]:
-        raise NotImplementedError
+        """Used is a lock until eleven minutes after what its record says, whose stamp does not tell of a release."""
+        purge = Purge(self._reader, self.clock, wanted, unused_for, timeout)
+        return purge.fences(self._paths.fences) if fences else purge.locks(self._paths.locks)
 
     def places(self, name: str) -> tuple[str, ...]:
         return (self._paths.folder(name),)
 
     def close(self) -> None:
-        for place in (*self._waiting.values(), *self._held.values()):
+        for place in (*(turn.place for turn in self._waiting.values()), *self._held.values()):
             place.session.drop()
         self._waiting.clear()
         self._held.clear()

@@ -35,7 +35,7 @@ class Servers:
             now = self.clock()
             share = now + (until - now) / (len(servers) - index)
             try:
-                connected = self._connected(server, share)
+                connected = self.connected(server, share)
                 try:
                     use(connected, share)
                 except BaseException:
@@ -50,7 +50,8 @@ class Servers:
         assert problem is not None
         raise problem from cause
 
-    def _connected(self, server: Server, until: float) -> socket.socket:
+    def connected(self, server: Server, until: float) -> socket.socket:
+        """Raises OSError."""
         # Each renewal is a connection: a resolver that hangs, which we cannot bound, is asked only if it has to be.
         found = self._addresses.pop(server, None)
         if found is None:

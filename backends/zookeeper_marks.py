@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from .zookeeper_session import Session
     from .zookeeper_states import Reader
 
-_FOLDER = "marks"
+MARKS = "marks"
 _LOOKED_AT = 100
 _TRIES = 5
 
 
 def mark_path(folder: str, slot: str = SUCCESS) -> str:
-    return f"{folder}/{_FOLDER}/{encoded(slot)}"
+    return f"{folder}/{MARKS}/{encoded(slot)}"
 
 
 class Stored(NamedTuple):
@@ -68,7 +68,7 @@ class Writer:
 
     def __init__(self, asked: Session | Reader, folder: str, node: str, acl: Any) -> None:
         self._asked = asked
-        self._within = f"{folder}/{_FOLDER}"
+        self._within = f"{folder}/{MARKS}"
         self._own = f"{folder}/{node}"
         self._acl = acl
 

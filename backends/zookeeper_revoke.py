@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import kazoo.exceptions as its
 from kazoo.protocol.serialization import Delete, SetData
@@ -10,6 +10,7 @@ from kazoo.protocol.serialization import Delete, SetData
 from .zookeeper_record import encode
 
 if TYPE_CHECKING:
+    from .zookeeper_record import Entry
     from .zookeeper_states import Reader
 
 
@@ -24,14 +25,11 @@ class Meant(NamedTuple):
 def revoke(reader: Reader, meant: Meant, by: str, until: float, *, now: bool) -> bool:
     """False, and nothing is changed, if that is not the holder."""
     while True:
-        queue = reader.entries(meant.folder, until)
-        if not queue:
+        found = [found for found in reader.in_front(meant.folder, until) if _is_meant(meant, *found)]
+        if not found:
             return False
-        node, entry, stat = queue[0]
-        if entry is None or entry.beat is not None:
-            return False  # a foreign holder's, or about to be had by a waiter
-        if entry.client.owner != meant.owner if meant.token is None else stat.czxid != meant.token:
-            return False
+        node, entry, stat = found[0]
+        assert entry is not None
         path = f"{meant.folder}/{node}"
         if now:
             # A node of this name is never made again. If it is gone meanwhile, be it by a request of ours whose answer
@@ -46,3 +44,9 @@ def revoke(reader: Reader, meant: Meant, by: str, until: float, *, now: bool) ->
             return False
         if not isinstance(answer, Exception):
             return True  # else it was renewed, or written by us already
+
+
+def _is_meant(meant: Meant, node: str, entry: Entry | None, stat: Any) -> bool:
+    if entry is None or not entry.holds(node):
+        return False  # a foreign holder's, or about to be had by a waiter
+    return entry.client.owner == meant.owner if meant.token is None else entry.token_of(stat) == meant.token

@@ -9,13 +9,14 @@ import kazoo.exceptions as its
 from kazoo.protocol.serialization import Create2, Delete, GetChildren2, GetData, Sync
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from .base import DistlockError, LockState, Marked, Refused, Unavailable
+from .base import DistlockError, Holding, LockState, Marked, Refused, Unavailable
+from .several import state_of_several
 from .zookeeper_errors import Expired
 from .zookeeper_folders import check_rights
 from .zookeeper_marks import decode as decode_mark
 from .zookeeper_marks import mark_path
 from .zookeeper_place import EPHEMERAL, SEQUENCE
-from .zookeeper_record import Entry, Paths, decode, decoded, in_order, last_token
+from .zookeeper_record import Entry, Paths, decode, decoded, holders_of, in_front, in_order, last_token
 from .zookeeper_session import NOBODY, Session
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _SESSION = 10.0
 _BATCH = 100
 _KEEP_CLOCK = 30.0
+Contender = tuple[str, Entry | None, Any]
+"""A node of a queue, what it says if a distlock has written it, and its stat."""
 
 
 class Reader:
@@ -53,13 +56,19 @@ class Reader:
                     raise
         raise Unavailable(f"{self._servers.ensemble.address} ends every session at once")
 
-    def entries(self, folder: str, until: float) -> list[tuple[str, Entry | None, Any]]:
+    def entries(self, folder: str, until: float) -> list[Contender]:
         """The queue of one lock: nodes, what they say, their stat. Asked with Sync, or a server that lags behind would
         not show what somebody else was answered."""
         children = self.ask(until, Sync(folder), GetChildren2(folder, None))[1]
         return [] if isinstance(children, its.NoNodeError) else self._entries(folder, children[0], until)
 
-    def _entries(self, folder: str, children: list[str], until: float) -> list[tuple[str, Entry | None, Any]]:
+    def in_front(self, folder: str, until: float) -> list[Contender]:
+        """Of those the ones that hold the lock, or may as soon as they notice."""
+        queue = self.entries(folder, until)
+        front = in_front([node for node, _, _ in queue])
+        return [found for found in queue if found[0] in front]
+
+    def _entries(self, folder: str, children: list[str], until: float) -> list[Contender]:
         nodes = in_order(children)
         answers: list[Any] = []
         for start in range(0, len(nodes), _BATCH):
@@ -114,20 +123,27 @@ class Reader:
         token = last_token(data[0], folder)
         queue = self._entries(folder, children[0], until)
         last = self._marked(success, mark_path(folder), until)
-        _, holder, stat = queue[0] if queue else ("", None, None)
-        # A first waiter is about to take the lock, and has not yet.
-        held = bool(queue) and (holder is None or holder.beat is None)
-        waiters = tuple(entry.client for _, entry, _ in queue[1 if held else 0 :] if entry)
-        if not held:
+        front = in_front([node for node, _, _ in queue])
+        # Who is in front and has not noticed is about to take the lock, and has not yet.
+        holding = [(entry, stat) for node, entry, stat in queue if node in front and (not entry or entry.holds(node))]
+        holders = [entry for entry, _ in holding]
+        waiters = tuple(entry.client for _, entry, _ in queue if entry and entry not in holders)
+        if not holding:
             return LockState(name, False, token, None, None, None, waiters, last)
-        if holder is None:
+        if None in holders:
             return LockState(name, True, None, None, None, None, waiters, last)
-        assert stat is not None
-        age = self._server_time(until) - (stat.mtime / 1000 if holder.renewed is None else holder.renewed)
-        left = min(max(holder.ttl - age, 0.001), holder.ttl)
-        return LockState(
-            name, True, stat.czxid, holder.client, holder.ttl, left, waiters, last, revoked_by=holder.revoked_by
-        )
+        holdings = [self._holding(entry, stat, until) for entry, stat in holding if entry]
+        several = holders_of(front[0])
+        if several > 1:
+            return state_of_several(name, several, holdings, waiters, last)
+        _, token, holder, ttl, left, _, by = holdings[0]
+        return LockState(name, True, token, holder, ttl, left, waiters, last, revoked_by=by)
+
+    def _holding(self, entry: Entry, stat: Any, until: float) -> Holding:
+        age = self.server_time(until) - (stat.mtime / 1000 if entry.renewed is None else entry.renewed)
+        left = min(max(entry.ttl - age, 0.001), entry.ttl)
+        token = entry.token_of(stat)
+        return Holding(entry.holder_index or 0, token, entry.client, entry.ttl, left, revoked_by=entry.revoked_by)
 
     def marked(self, folder: str, slot: str, until: float) -> Marked | None:
         path = mark_path(folder, slot)
@@ -136,25 +152,31 @@ class Reader:
     def _marked(self, answer: Any, where: str, until: float) -> Marked | None:
         if isinstance(answer, Exception) or (mark := decode_mark(answer, where)) is None:
             return None
-        now = self._server_time(until)
+        now = self.server_time(until)
         return Marked(mark.began, max(0.0, now - mark.began)) if now < mark.until else None
 
-    def _server_time(self, until: float) -> float:
-        """Its wall clock, which nodes are stamped with. Told by a node that we make and remove; without the permission
-        for that, ours has to do: it is for people."""
+    def server_time(self, until: float) -> float:
+        """Its wall clock, which nodes are stamped with; without the permission to ask for it, ours has to do: it is for
+        people."""
         now = self._clock()
         if self._server_ahead is None or now > self._server_ahead[1]:
-            ahead = time.time() - now
-            create = Create2(self._paths.clock, b"", OPEN_ACL_UNSAFE, EPHEMERAL | SEQUENCE)
-            try:
-                made = self.ask(until, create)[0]
-            except Refused:
-                made = None
-            if made is not None and not isinstance(made, Exception):
-                ahead = made[1].ctime / 1000 - now
-                self._session.tell(until, Delete(made[0], -1))
+            stamp = self.stamp(until, self._paths.clock)
+            ahead = (time.time() if stamp is None else stamp) - now
             self._server_ahead = ahead, now + _KEEP_CLOCK
         return now + self._server_ahead[0]
+
+    def stamp(self, until: float, path: str) -> float | None:
+        """The servers' wall clock now, told by a node that we make and remove. None without the permission for that, or
+        without a place for it."""
+        create = Create2(path, b"", OPEN_ACL_UNSAFE, EPHEMERAL | SEQUENCE)
+        try:
+            made = self.ask(until, create)[0]
+        except Refused:
+            return None
+        if isinstance(made, Exception):
+            return None
+        self._session.tell(until, Delete(made[0], -1))
+        return float(made[1].ctime / 1000)
 
     def close(self, until: float) -> None:
         if self._session.identity != NOBODY:

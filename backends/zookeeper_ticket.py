@@ -24,7 +24,7 @@ class ZooKeeperTicket(Ticket):
     def __init__(self, backend: ZooKeeperBackend, request: Request) -> None:
         self._backend = backend
         self._request = request
-        self._place = backend.place(request)
+        self._turn = backend.turn(request)
         self._call = min(CALL, request.ttl / 3)
         self._open = True
 
@@ -32,11 +32,11 @@ class ZooKeeperTicket(Ticket):
         clock = self._backend.clock
         until = clock() + self._call
         for _ in range(5):
-            reused = self._place.session.connected
+            reused = self._turn.place.session.connected
             try:
-                return self._granted() if self._place.try_once(until, clock()) else None
+                return self._granted() if self._turn.try_once(until, clock()) else None
             except Expired:
-                self._place = self._backend.place(self._request, anew=True)
+                self._turn = self._backend.turn(self._request, anew=True)
             except Unavailable as error:
                 if error.permanent or not reused or clock() >= until:
                     raise
@@ -45,18 +45,19 @@ class ZooKeeperTicket(Ticket):
     def _granted(self) -> Grant:
         self._open = False
         self._backend.hold(self._request)
-        request, place = self._request, self._place
-        return Grant(request.name, request.client.owner, place.token, place.ttl, place.session.opened_at)
+        request, place = self._request, self._turn.place
+        since, index = place.session.opened_at, place.index or 0
+        return Grant(request.name, request.client.owner, place.token, place.ttl, since, request.holders, index)
 
     def wait(self, timeout: float, cancel: int) -> None:
-        limit = min(timeout, self._place.next_beat - self._backend.clock())
+        limit = min(timeout, self._turn.next_beat - self._backend.clock())
         if self._open and limit > 0:
-            self._place.session.wait(limit, cancel)
+            self._turn.place.session.wait(limit, cancel)
 
     def close(self) -> None:
         if not self._open:
             return
         self._open = False
         with suppress(DistlockError):
-            self._place.session.close(self._backend.clock() + LEAVE)
+            self._turn.place.session.close(self._backend.clock() + LEAVE)
             self._backend.left(self._request)

@@ -16,7 +16,8 @@ _NOT_TO_BLAME = (0, -2)
 
 
 class NotDone(Exception):
-    """A transaction was not carried out, for this step of it: a node was there, or was not, or has changed."""
+    """A transaction was not carried out, for this step of it: a node was there, or was not, has changed or is not
+    empty."""
 
     def __init__(self, step: int) -> None:
         super().__init__(step)
@@ -24,7 +25,7 @@ class NotDone(Exception):
 
 
 Answer = Any  # what kazoo makes of it, or one of ANSWERS
-ANSWERS = (its.NoNodeError, its.NodeExistsError, its.BadVersionError, NotDone)
+ANSWERS = (its.NoNodeError, its.NodeExistsError, its.BadVersionError, its.NotEmptyError, NotDone)
 """Errors that are answers like others: given, not raised."""
 
 

@@ -76,5 +76,5 @@ def _example(key: Key, default: object) -> str:
     if key.kind == "flag":
         return "true" if default else "false"
     if key.kind in ("count", "number"):
-        return str(default or 0)
+        return str(default or key.lowest or 0)
     return json.dumps(default or {"duration": "5s"}.get(key.kind) or (key.choices or ("text",))[0])

@@ -120,7 +120,10 @@ def test_init_writes_over_nothing(lab: Lab) -> None:
     [
         ("[defaults]\nttl = \n", r"config\.toml:2:7: "),
         ("[defaults]\nttll = 5\n", r"config\.toml: \[defaults\]: unknown key 'ttll'; did you mean ttl\?"),
-        ("[defaults]\nmax-holders = 5\n", r"unknown key 'max-holders'"),
+        ("[defaults]\nmax-holders = 0\n", r"max-holders is 1 to 1000, not 0"),
+        ("[defaults]\nmax-holders = 1001\n", r"max-holders is 1 to 1000, not 1001"),
+        ("[defaults]\nmax-holders = '5'\n", r"max-holders is a whole number, not a text"),
+        ("[defaults]\nmax-holder = 5\n", r"did you mean max-holders\?"),
         ("[defaults]\nconfig = 'x'\n", r"unknown key 'config'"),
         ("[defaults]\nshared = true\n", r"unknown key 'shared'"),
         ("[defaults]\ntimeout = 5\n", r"did you mean wait\?"),

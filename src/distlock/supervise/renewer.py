@@ -96,6 +96,8 @@ class Renewer:
         lease_file.write(self._schedule)
         terms.await_lease_file(lease_file, window.request_timeout(grant), self._channel)
         self._start_child(renewal)
+        if not self._child_started:
+            self._channel.send(Message(Kind.HELD))  # once: a supervisor that is stopped must find room for GRANTED
         self.account.granted(grant)  # not before the child; and before anything is told of renewals
         self._give_back(backend, renewal, self._hold(renewal))
         if self._refusal:
@@ -152,7 +154,6 @@ class Renewer:
             return
         parked = self._gate.take()
         if parked is None:
-            self._channel.send(Message(Kind.HELD))
             return
         self._tree.group = parked.group
         self._child_started = True  # first: from here on it is ended here too, whatever becomes of the supervisor
@@ -223,7 +224,9 @@ class Renewer:
                 self.account.ended(end.first, end.text if is_lost else None, renewal.open_because)
 
         patience = _RELEASE_WHEN_LOST if is_lost else RELEASE
-        keep_for = 0.0 if is_lost or renewal.lost or end is None else self._keep_for(backend)
+        keep_for = 0.0
+        if end is not None and not is_lost and not renewal.lost:
+            keep_for = terms.keep_for(self._plan, backend, self._granted_at, self._channel, self._note)
         trouble = ""
         try:
             trouble = give_back(
@@ -239,15 +242,6 @@ class Renewer:
             self._note(0, f"the lock was released, but a later run will not know that this one is done: {error}")
         self._channel.send(Message(Kind.RELEASED, int(not trouble), text=trouble))
         self.account.released(trouble)
-
-    def _keep_for(self, backend: Backend) -> float:
-        """Seconds for which the lock is to outlive this process."""
-        until = self._granted_at + self._plan.min_hold
-        if until > boottime() and not backend.keeps:
-            self._note(1, terms.held_without_command(self._plan, until - boottime()))
-            terms.wait_out(until, self._channel)
-            return 0.0
-        return max(0.0, until - boottime())
 
     # -- told by the renewing thread ---------------------------------------------------------------------------------
 

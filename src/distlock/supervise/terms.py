@@ -20,6 +20,8 @@ from .gate import Order
 from .wire import Kind, Message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..backends.base import Backend, Grant, Mark
     from ..leasefile import KeptLeaseFile
     from .plan import Plan
@@ -66,8 +68,10 @@ def use_window(plan: Plan, backend: Backend, grant: Grant, channel: Channel) -> 
 def await_lease_file(file: KeptLeaseFile, timeout: float, channel: Channel) -> None:
     """Until the disk has it, which a state directory that hangs never does; no longer than the lock is wanted."""
     until = boottime() + timeout
+    if file.settle(TICK):
+        return
+    channel.send(Message(Kind.HELD))
     while not file.settle(TICK) and boottime() < until:
-        channel.send(Message(Kind.HELD))
         if select.select([channel.reading], [], [], 0)[0]:
             return
 
@@ -86,13 +90,21 @@ def marks(plan: Plan, ran_for: float | None) -> tuple[Mark, ...]:
     return () if ran_for is None else window.marks_of_success(plan.window, ran_for)
 
 
-def held_without_command(plan: Plan, seconds: float) -> str:
-    left = format_duration(round(seconds, 1))
-    return f"{quoted(plan.name)}: held for another {left}: this backend keeps no lock without its holder"
+def keep_for(
+    plan: Plan, backend: Backend, granted_at: float, channel: Channel, note: Callable[[int, str], None]
+) -> float:
+    """Seconds for which the lock is to outlive this process, which waits for them where the engine keeps no lock."""
+    until = granted_at + plan.min_hold
+    if until > boottime() and not backend.keeps:
+        left = format_duration(round(until - boottime(), 1))
+        note(1, f"{quoted(plan.name)}: held for another {left}: this backend keeps no lock without its holder")
+        _wait_out(until, channel)
+        return 0.0
+    return max(0.0, until - boottime())
 
 
-def wait_out(until: float, channel: Channel) -> None:
-    """--min-hold where the engine keeps no lock. Ends early when the supervisor asks a second time, or is gone."""
+def _wait_out(until: float, channel: Channel) -> None:
+    """Ends early when the supervisor asks a second time, or is gone."""
     look = select.poll()
     look.register(channel.reading, select.POLLIN)
     while (left := until - boottime()) > 0:
