@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,15 @@ def test_no_answer(engine: ScriptedBackend, closed: list[str], error: DistlockEr
     assert (found.verdict, found.failure, found.probe, found.trips) == (verdict, error, None, None)
     assert report_view(found)["problem"] == str(error)
     assert closed == ["closed"]
+
+
+def test_a_client_library_that_does_not_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTLOCK_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(report, "_WATCHED", 0.05)
+    monkeypatch.setitem(sys.modules, "distlock.backends.redis", None)
+    found = examined()
+    assert (found.verdict, found.probe) == ("unreachable", None)
+    assert "does not import" in str(found.failure)
 
 
 def test_a_login_that_may_only_look(engine: ScriptedBackend, monkeypatch: pytest.MonkeyPatch) -> None:

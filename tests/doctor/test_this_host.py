@@ -14,6 +14,7 @@ import pytest
 
 from contenders import directory
 from distlock import dependencies
+from distlock.backends.base import ConfigurationError
 from distlock.doctor import host
 from distlock.doctor.catalogue import Noted
 from distlock.doctor.host import StateDirectory, directory_findings, library_findings, pause_findings
@@ -80,7 +81,10 @@ print(*[n.key for name in ("", "below") for n in directory_findings(Path({str(pa
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
-    assert keys(directory_findings(tmp_path / "x")) == ["state-directory-unwritable"]
+    for path in (tmp_path / "x", tmp_path / "x/below"):
+        (found,) = directory_findings(path)
+        assert found.key == "state-directory-unwritable"
+        assert found.finding.evidence == f"{tmp_path}/x: Not a directory"
 
 
 def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,11 +95,19 @@ def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     flags = os.O_EXCL | os.O_CREAT
     opened = os.open
     monkeypatch.setattr(os, "open", lambda path, how, mode=0o777: opened(path, how & ~flags, mode))
-    directory = StateDirectory(tmp_path)
+    directory = StateDirectory(lambda: tmp_path)
     assert keys(directory.findings()) == ["state-directory-hangs"]
     assert not directory.answers
     os.close(opened(trial, os.O_RDONLY | os.O_NONBLOCK))  # so that the thread ends
     directory._thread.join(5)
+
+
+def test_a_user_without_a_home() -> None:
+    def find() -> Path:
+        raise ConfigurationError("user 4711 has no home directory")
+
+    (found,) = StateDirectory(find).findings()
+    assert (found.key, found.finding.evidence) == ("state-directory-unwritable", "user 4711 has no home directory")
 
 
 def test_pauses() -> None:

@@ -125,6 +125,28 @@ def test_a_server_that_is_not_there(lab: Lab, words: list[str]) -> None:
     assert "s3cret" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("when", ["from the start", "while it is measured"])
+def test_a_server_that_hangs(lab: Lab, server: RedisServer, when: str) -> None:
+    """A doctor that hangs as well would be of no use."""
+    lab.environment["DISTLOCK_BACKEND"] = server.url
+    begun = time.monotonic()
+    if when == "from the start":
+        server.freeze()
+        process = lab.spawn([DISTLOCK, "doctor", "--json"])
+    else:
+        backend = open_backend(server.url, environment(Path("/nonexistent")))
+        process = lab.spawn([DISTLOCK, "doctor", "--json"])
+        wait_until(lambda: backend.inspect(SCRATCH, 5.0).held)
+        server.freeze()
+        backend.close()
+    out, err = process.communicate(timeout=30)
+    assert time.monotonic() - begun < 12.0
+    assert (process.returncode, err.count(b"\n")) == (69, 1)
+    found = json.loads(out)
+    assert (found["verdict"], found["round_trips"]) == ("unreachable", None)
+    assert (found["server"] is None) is (when == "from the start")
+
+
 def test_a_server_that_evicts_and_forgets(lab: Lab, server: RedisServer) -> None:
     lab.environment["DISTLOCK_BACKEND"] = server.url
     server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
@@ -159,7 +181,8 @@ def test_renewals_on_record_count(lab: Lab) -> None:
 
 
 def test_the_state_directory_is_looked_at(lab: Lab) -> None:
-    lab.environment["DISTLOCK_STATE_DIR"] = "/proc/distlock"
+    (lab.folder / "file").touch()
+    lab.environment["DISTLOCK_STATE_DIR"] = str(lab.folder / "file/state")
     assert "state-directory-unwritable" in keys(answer(lab, code=1))
 
 

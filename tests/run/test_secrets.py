@@ -128,9 +128,8 @@ def test_of_a_run_that_succeeds(lab: Lab, guarded: Guarded, way: Callable[[Lab, 
     said = [repr(process.communicate(timeout=30)) for process in (run, waiter)]
     assert run.returncode in (0, 1)
     assert waiter.returncode == 0
-    shown += [
-        say_all(lab, *words) for words in (["status", "-a"], ["history", "--json"], ["metrics"], ["config", "--json"])
-    ]
+    commands = "status -a", "history --json", "metrics", "config --json", "doctor", "purge --yes"
+    shown += [say_all(lab, *words.split()) for words in commands]
     check(left_behind(lab), 5000)
     check(processes, 100)
     check("".join((*said, *shown)), 500)
@@ -164,7 +163,7 @@ def succeed_or_fail(lab: Lab, *, fail: bool) -> None:
 
     with ThreadPoolExecutor() as pool:  # at once: some engines look for a server that is gone for seconds
         said = [*pool.map(run, (["-n"], ["-w", "2"], ["-n", "--require", "correctness"]))]
-        said += pool.map(show, (["status"], ["inspect", "job"], ["history", "--json"], ["config"]))
+        said += pool.map(show, (["status"], ["inspect", "job"], ["history", "--json"], ["config"], ["doctor"]))
     check("".join(said), 300)
     check(left_behind(lab), 1000)
 

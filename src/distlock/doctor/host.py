@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distlock.backends.base import ConfigurationError
 from distlock.dependencies import misfits
 from distlock.durations import format_duration
 
 from .catalogue import LIBRARY, PAUSES, STATE_FULL, STATE_HANGS, STATE_UNWRITABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from .catalogue import Noted
     from .measures import Pauses
 
@@ -28,9 +30,13 @@ _PATIENCE = 2.0
 class StateDirectory:
     """Looked at by a thread of its own, since a disk that is gone answers nobody."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, find: Callable[[], Path]) -> None:
         self._found: list[Noted] = []
+        try:
+            self._path: Path | None = find()
+        except ConfigurationError as error:  # nothing keeps locks elsewhere from being had
+            self._path = None
+            self._found.append(STATE_UNWRITABLE.found(str(error)))
         self._thread = threading.Thread(target=self._look, name="state directory", daemon=True)
         self._thread.start()
 
@@ -46,7 +52,8 @@ class StateDirectory:
         return not self._thread.is_alive()
 
     def _look(self) -> None:
-        self._found = list(directory_findings(self._path))
+        if self._path:
+            self._found += directory_findings(self._path)
 
 
 def directory_findings(path: Path) -> Iterator[Noted]:
@@ -55,6 +62,8 @@ def directory_findings(path: Path) -> Iterator[Noted]:
     try:
         while not there.exists() and there != there.parent:
             there = there.parent
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         _write(there) if there == path else _may_be_made(there)
         room = os.statvfs(there)
     except OSError as error:
@@ -73,8 +82,6 @@ def _may_be_made(parent: Path) -> None:
 
 
 def _write(folder: Path) -> None:
-    if not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     trial = folder / f"doctor.{os.getpid()}"
     descriptor = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from distlock.backends import open_backend
@@ -73,16 +74,12 @@ class _Server(NamedTuple):
 
 def examine(config: Config, chosen: Chosen, recovery: float | None) -> Report:
     """Takes up to about ten seconds. Raises ConfigurationError."""
-    directory = host.StateDirectory(state_directory())
+    directory = host.StateDirectory(state_directory)
     pauses = watch_pauses(_WATCHED)
     found = [*configuration.findings(config, chosen), *directory.findings()]
     found += [*host.pause_findings(pauses), *host.library_findings()]
     records = renewals_on_record(chosen.shown) if directory.answers else None
-    engine = open_backend(chosen.url, Environment(boottime, state_directory, chosen.password))
-    try:
-        server = _ask(engine, config, chosen)
-    finally:
-        engine.close()
+    server = _ask(config, chosen)
     proposal = ttl.propose(server.trips, pauses, records, server.probe, recovery)
     found += server.found
     found += ttl.findings(proposal, configuration.configured_ttls(config, chosen), server.probe, recovery)
@@ -100,19 +97,19 @@ def examine(config: Config, chosen: Chosen, recovery: float | None) -> Report:
     )
 
 
-def _ask(engine: Backend, config: Config, chosen: Chosen) -> _Server:
+def _ask(config: Config, chosen: Chosen) -> _Server:
     """As far as it gets."""
     server = _Server()
     try:
-        begun = boottime()
-        probe = engine.probe(_TIMEOUT)
-        server = server._replace(probe=probe, first_answer=boottime() - begun, found=tuple(_of_probe(probe)))
-        trips = round_trips(engine, _client(), boottime)
-        server = server._replace(trips=trips, found=(*server.found, *_of_trips(trips)))
-        refusal = tuple(_of_class(engine, config, chosen))
+        with closing(open_backend(chosen.url, Environment(boottime, state_directory, chosen.password))) as engine:
+            begun = boottime()
+            probe = engine.probe(_TIMEOUT)
+            server = server._replace(probe=probe, first_answer=boottime() - begun, found=tuple(_of_probe(probe)))
+            trips = round_trips(engine, _client(), boottime)
+            server = server._replace(trips=trips, found=(*server.found, *_of_trips(trips)))
+            return server._replace(found=(*server.found, *_of_class(engine, config, chosen)))
     except (Unavailable, Refused) as error:
         return server._replace(failure=error)
-    return server._replace(found=(*server.found, *refusal))
 
 
 def _client() -> Client:

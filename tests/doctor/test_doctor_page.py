@@ -33,3 +33,15 @@ def test_keys_are_unlike_each_other() -> None:
 
 def test_json_is_described() -> None:
     assert f'"version": {VERSION}' in PAGE
+
+
+def test_what_engines_find_is_in_their_sources() -> None:
+    """By the server's own names for it, which the table has between backticks."""
+    sources = {path.name: path.read_text() for path in (Path(__file__).parents[2] / "backends").glob("*.*")}
+    rows = re.findall(r"^\| (\[?[\w, ]+).*?\| (.*) \|$", PAGE.partition("by its engine")[2], re.MULTILINE)
+    assert len(rows) > 3
+    for engine, found in rows[1:]:
+        prefix = engine.strip("[ ").lower().replace("sentinels", "redis")
+        text = "".join(source for name, source in sources.items() if name.startswith(prefix[:3]))
+        for name in re.findall(r"`([\w-]+)[^`]*`", found):
+            assert name in text, (engine, name)
