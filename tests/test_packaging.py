@@ -188,6 +188,28 @@ def test_installing_leaves_nothing_but_distlock(installed: Path) -> None:
         assert (installed / shared).is_file()
 
 
+def test_readers_and_shells_find_what_is_theirs(installed: Path, tmp_path: Path) -> None:
+    """As README says."""
+    share = installed / "share"
+    environment = {
+        "PATH": f"{installed / 'bin'}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "XDG_DATA_DIRS": f"{share}:/usr/share",
+    }
+
+    def shown(*command: str) -> str:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert shown("man", "-w", "distlock") == str(share / "man/man1/distlock.1")
+    loaded = "source /usr/share/bash-completion/bash_completion; __load_completion distlock; complete -p distlock"
+    assert shown("bash", "--norc", "-c", loaded) == "complete -F _distlock distlock"
+    assert "metrics" in shown("fish", "-c", "complete --do-complete 'distlock metr'")
+    search = (
+        f"fpath=({share}/zsh/site-functions $fpath); autoload -Uz compinit; compinit -D -u; print $_comps[distlock]"
+    )
+    assert shown("zsh", "-fc", search) == "_distlock"
+
+
 def test_the_installed_command_runs_from_another_folder(installed: Path, tmp_path: Path) -> None:
     command = [str(installed / "bin/distlock"), "--version"]
     done = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
