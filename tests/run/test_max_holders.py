@@ -107,13 +107,13 @@ def test_one_holder_is_the_plain_lock(each_lab: Lab) -> None:
     one.end()
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [(3, None), (3, 1), (3, 2), (None, 3)])
+@pytest.mark.parametrize(("theirs", "ours"), [(3, None), (None, 3)])
 def test_another_number_is_refused(each_lab: Lab, theirs: int | None, ours: int | None) -> None:
     """Not a conflict, whatever the wait: nobody's place will ever do."""
     one = Holder(each_lab, *(["--max-holders", str(theirs)] if theirs else []))
     assert one.index == ("0" if theirs else "none")
     words = ["--max-holders", str(ours)] if ours else []
-    for wait in (["-n"], ["-n", "-E", "5"], ["-w", "30"], []):
+    for wait in (["-n", "-E", "5"], []):
         assert f"'{each_lab.job}' is held with" in refused(each_lab, *wait, *words)
     one.end()
     assert each_lab.run("-n", *words, each_lab.job, "--", "true").returncode == 0
@@ -134,9 +134,9 @@ def test_another_number_while_waiting(redis_lab: Lab, server: RedisServer) -> No
     assert server.command("ZCARD", "distlock:{lock:job}:queue") == 0
 
 
-@pytest.mark.parametrize("ours", [["--max-holders", "3"], ["--max-holders", "2"], []])
-def test_a_nested_run_is_refused_whatever_is_free(each_lab: Lab, ours: list[str]) -> None:
-    inner = f"{DISTLOCK} run {' '.join(ours)} {each_lab.job} -- echo ran"
+@pytest.mark.parametrize("ours", ["", "--max-holders 3"])
+def test_a_nested_run_is_refused_whatever_is_free(each_lab: Lab, ours: str) -> None:
+    inner = f"{DISTLOCK} run {ours} {each_lab.job} -- echo ran"
     done = each_lab.run("--max-holders", "3", each_lab.job, "--", "sh", "-c", inner)
     assert (done.returncode, done.stdout) == (75, b"")
     assert b"is held by the run that this one is inside of" in done.stderr
