@@ -14,7 +14,7 @@ from distlock.backends.probe import Finding, Probe
 from distlock.clock import boottime
 from distlock.config import Config
 from distlock.doctor import report
-from distlock.doctor.measures import SCRATCH
+from distlock.doctor.measures import SCRATCH, Pauses
 from distlock.doctor.report import Report, examine, report_view
 from fakes import FakeClock, ScriptedBackend, a_client
 
@@ -36,7 +36,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: list[str]) -
     monkeypatch.setattr(made, "release", release)
     monkeypatch.setattr(made, "close", lambda: closed.append("closed"))
     monkeypatch.setenv("DISTLOCK_STATE_DIR", str(tmp_path))
-    monkeypatch.setattr(report, "_WATCHED", 0.05)
+    monkeypatch.setattr(report, "watch_pauses", lambda seconds: Pauses(seconds, 0.001))
     monkeypatch.setattr(report, "open_backend", lambda _url, _environment: made)
     return made
 
@@ -95,7 +95,7 @@ def test_no_answer(engine: ScriptedBackend, closed: list[str], error: DistlockEr
 
 def test_a_client_library_that_does_not_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTLOCK_STATE_DIR", str(tmp_path))
-    monkeypatch.setattr(report, "_WATCHED", 0.05)
+    monkeypatch.setattr(report, "watch_pauses", lambda seconds: Pauses(seconds, 0.001))
     monkeypatch.setitem(sys.modules, "distlock.backends.redis", None)
     found = examined()
     assert (found.verdict, found.probe) == ("unreachable", None)

@@ -83,6 +83,7 @@ def test_each_engine_is_measured_and_left_as_it_was(each_lab: Lab) -> None:
         assert one["ttl"]["meets_recovery"]
 
 
+@pytest.mark.alone
 def test_a_plain_setup_is_fine(lab: Lab) -> None:
     """Where the configuration names the backend."""
     (lab.folder / "config.toml").write_text(f"backend = '{lab.backend}'\n")
@@ -98,6 +99,7 @@ def test_a_plain_setup_is_fine(lab: Lab) -> None:
     assert "\033" not in done.stdout
 
 
+@pytest.mark.alone
 def test_each_finding_has_what_it_means_what_was_found_and_what_to_do(lab: Lab) -> None:
     del lab.environment["DISTLOCK_BACKEND"]
     done = doctor(lab, "--recovery", "1s", code=1)
