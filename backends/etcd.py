@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from . import etcd_fence, etcd_leave, etcd_look
+from . import etcd_fence, etcd_leave, etcd_look, etcd_probe, etcd_purge
+from . import etcd_holder as holding
 from . import etcd_record as stored
 from . import etcd_requests as requests
 from .base import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .etcd_driver import Message
     from .etcd_link import Watch
     from .etcd_url import Server
+    from .probe import Probe
 
 _NO_WATCH = 0.03
 """Seconds for which a lease is held without a watch, so that the release of a very short command does not wait for one
@@ -154,7 +156,7 @@ class EtcdBackend(Backend):
                 watch = self.link.watch(requests.change(stored.key(grant.name, held.lease), held.seen + 1))
             except DistlockError:
                 return None  # what it is, the next renewal tells
-            leaving = held.leaving or requests.leave(etcd_leave.holder(grant, held))
+            leaving = held.leaving or holding.leave(etcd_leave.holder(grant, held))
             held = held._replace(watch=watch, leaving=leaving)
             self._held[grant.owner] = held
         return held.watch.descriptor if held.watch else None
@@ -251,12 +253,14 @@ class EtcdBackend(Backend):
         return ()  # etcd has no setting that its clients could see by which it forgets what the quorum agreed to
 
     def probe(self, timeout: float) -> Probe:
-        return etcd_probe.probe(self.link, timeout)
+        return etcd_probe.probe(self.link, self.clock, timeout)
 
     def purge(
         self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
     ) -> Iterator[str]:
-        return etcd_purge.purge(self.link, wanted, unused_for, timeout, fences=fences)
+        """Tokens are revisions of the store, which only grow: nothing has to be kept for them. Times are those of the
+        clocks of the hosts that purge, as etcd has none; see etcd_purge."""
+        return etcd_purge.purge(self.link, wanted, unused_for, lambda: self.clock() + timeout, fences=fences)
 
     def places(self, name: str) -> tuple[str, ...]:
         return tuple(place(name).decode() for place in (stored.queue, stored.record, stored.success, stored.marks))

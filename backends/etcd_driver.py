@@ -88,6 +88,9 @@ _CALLS = {
     # A stream by its definition. One request, one answer and the end of both sides is a stream too, and has a time-out.
     "LeaseKeepAlive": ("Lease/LeaseKeepAlive", pb.LeaseKeepAliveResponse),
     "LeaseTimeToLive": ("Lease/LeaseTimeToLive", pb.LeaseTimeToLiveResponse),
+    "Status": ("Maintenance/Status", pb.StatusResponse),
+    "Alarm": ("Maintenance/Alarm", pb.AlarmResponse),
+    "MemberList": ("Cluster/MemberList", pb.MemberListResponse),
     "Authenticate": ("Auth/Authenticate", pb.AuthenticateResponse),
 }
 

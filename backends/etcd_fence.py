@@ -24,7 +24,7 @@ def advance(link: Link, resource: str, index: int, token: int, again: Callable[[
         revision, greatest = 0, -1
         for found in answer.responses[0].response_range.kvs:
             revision = found.mod_revision
-            greatest = stored.last_token(found.key, found.value, revision)
+            greatest = stored.register(found.key, found.value)
     return greatest
 
 
@@ -32,4 +32,4 @@ def reset(link: Link, resource: str, index: int, until: float) -> None:
     answer = link.ask("Txn", requests.remove_known(stored.fence(resource, index)), until)
     if not answer.succeeded:
         for found in answer.responses[0].response_range.kvs:
-            stored.last_token(found.key, found.value, found.mod_revision)
+            stored.register(found.key, found.value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from .etcd_holder import Leaving
     from .etcd_link import Watch
-    from .etcd_requests import Leaving
 
 
 class Held(NamedTuple):

@@ -12,12 +12,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from . import etcd_holder as holding
 from . import etcd_record as stored
 from . import etcd_requests as requests
 from .base import SUCCESS, DistlockError, LeaseLost, Mark, Unmarked
 from .etcd_errors import Full
+from .etcd_holder import Written
 from .etcd_link import Link, new_lease_id
-from .etcd_requests import Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +46,7 @@ def release(
             answer = link.ask("Txn", _prepared(grant, held, marks), until)
         else:
             answer, spare = _leave_with(link, grant, held, marks, kept, until)
-        if requests.are_waiting(answer) and kept is None:
+        if holding.are_waiting(answer) and kept is None:
             time.sleep(AFTER_YOU)
     except Full as error:
         if kept is not None:
@@ -60,12 +61,12 @@ def release(
         raise Unmarked(str(problem)) from problem
 
 
-def holder(grant: Grant, held: Held) -> requests.Holder:
-    return requests.Holder(grant.name, held.lease, grant.token or 0, held.number)
+def holder(grant: Grant, held: Held) -> holding.Holder:
+    return holding.Holder(grant.name, held.lease, grant.token or 0, held.number)
 
 
 def _prepared(grant: Grant, held: Held, marks: tuple[Mark, ...]) -> bytes:
-    leaving = held.leaving or requests.leave(holder(grant, held))
+    leaving = held.leaving or holding.leave(holder(grant, held))
     return stored.dated_mark(leaving.succeeded, marks[0].ago, marks[0].keep) if marks else leaving.plain
 
 
@@ -80,7 +81,7 @@ def _leave_with(
         keeping = Written(stored.key(grant.name, held.lease), stored.encode(kept), lease)
     written = _with_leases(link, grant.name, marks, until)
     made = {one.lease for one in (*written, *([keeping] if keeping else [])) if one.lease}
-    asked = requests.leave_with(holder(grant, held), grant.holders, keeping, written)
+    asked = holding.leave_with(holder(grant, held), grant.holders, keeping, written)
     answer = link.ask("Txn", asked, until)
     return answer, _spare(answer, made)
 
@@ -88,7 +89,7 @@ def _leave_with(
 def mark(link: Link, grant: Grant, held: Held, wanted: Mark, until: float) -> None:
     """Raises LeaseLost, Unavailable, Refused."""
     written = _with_leases(link, grant.name, (wanted,), until)
-    answer = link.ask("Txn", requests.mark(holder(grant, held), written), until)
+    answer = link.ask("Txn", holding.mark(holder(grant, held), written), until)
     revoke_all(link, _spare(answer, {one.lease for one in written if one.lease}), until)
     if not answer.succeeded:
         raise LeaseLost("it ran out, or its key was removed")
@@ -109,7 +110,7 @@ def _with_leases(link: Link, name: str, marks: tuple[Mark, ...], until: float) -
 def _spare(answer: Message, made: set[int]) -> set[int]:
     """Leases that nothing is under after a step. If its answer was lost and it was asked again, the first time has done
     it: then a mark has replaced itself, or the second time fails and what it looked at tells."""
-    return requests.leases_before(answer) - made if answer.succeeded else made - requests.leases_in_use(answer)
+    return holding.leases_before(answer) - made if answer.succeeded else made - holding.leases_in_use(answer)
 
 
 def _sweep(link: Link, name: str, until: float) -> None:

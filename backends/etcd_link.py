@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .etcd_url import Server
 
-_LONGEST_TTL = 9_000_000_000
+LONGEST_TTL = 9_000_000_000
 """Seconds; etcd grants no more."""
 
 
@@ -124,10 +124,23 @@ class Link:
                     raise self._of_all(problem, fault) from error
         raise AssertionError("no endpoint")
 
+    def ask_each(self, name: str, request: Message, until: float) -> list[tuple[str, Message | DistlockError]]:
+        """Every endpoint, over a connection of its own, and what it answers. Raises ConfigurationError."""
+        answers: list[tuple[str, Message | DistlockError]] = []
+        for left, endpoint in zip(range(len(self._endpoints), 0, -1), self._server.endpoints, strict=True):
+            member, now = Member(self._server, endpoint), self._clock()
+            try:
+                answers.append((endpoint, self._ask(member, name, request, now + (until - now) / left)))
+            except CallFailed as error:
+                answers.append((endpoint, translated(error, endpoint)))
+            finally:
+                member.close()
+        return answers
+
     def make_lease(self, lease: int, ttl: float, until: float) -> float:
         """The TTL that the server has given, which may be another one; whole seconds. Raises as ``ask`` does."""
         try:
-            asked = pb.LeaseGrantRequest(TTL=min(math.ceil(ttl), _LONGEST_TTL), ID=lease)
+            asked = pb.LeaseGrantRequest(TTL=min(math.ceil(ttl), LONGEST_TTL), ID=lease)
             return float(self.ask("LeaseGrant", asked, until).TTL)
         except LeaseExists:
             return float(self.ask("LeaseKeepAlive", pb.LeaseKeepAliveRequest(ID=lease), until).TTL)

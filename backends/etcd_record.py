@@ -26,8 +26,8 @@ from .client_record import UNREADABLE, as_json, client_in
 
 LAYOUT = b"1"
 SEVERAL = b"2"
-"""The layout of a record after a grant to one of several. A waiter for a plain lock that came before it must not hold as
-if its place were the greatest token yet."""
+"""The layout of a record after a grant to one of several. A waiter for a plain lock that came before it must not hold
+as if its place were the greatest token yet."""
 LOCKS = b"/distlock/lock/"
 RECORDS = b"/distlock/token/"
 SUCCESSES = b"/distlock/success/"
@@ -90,8 +90,13 @@ def mark(name: str, slot: str) -> bytes:
     return success(name) if slot == SUCCESS else marks(name) + encoded(slot)
 
 
+def fences(resource: str) -> bytes:
+    """What the keys of a resource's registers begin with."""
+    return FENCES + encoded(resource) + b"/"
+
+
 def fence(resource: str, index: int) -> bytes:
-    return FENCES + encoded(resource) + b"/%d" % index
+    return fences(resource) + b"%d" % index
 
 
 class Entry(NamedTuple):
@@ -170,6 +175,14 @@ def last_token(where: bytes, value: bytes, revision: int) -> int:
     return int(token or revision)
 
 
+def register(where: bytes, value: bytes) -> int:
+    """Raises UnknownLayout."""
+    layout, _, token = value.partition(b":")
+    if layout != LAYOUT or not token.isdigit():
+        raise UnknownLayout(where, value)
+    return int(token)
+
+
 def layout_of(value: bytes) -> bytes:
     """Of a record that is known."""
     return value.partition(b":")[0]
@@ -181,7 +194,7 @@ def encode_holders(holders: int) -> bytes:
 
 def holders_in(where: bytes, value: bytes) -> int:
     """Of an index. Raises UnknownLayout."""
-    return last_token(where, value, 0)
+    return register(where, value)
 
 
 def encode_mark(start: float, until: float) -> bytes:

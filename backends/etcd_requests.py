@@ -23,17 +23,28 @@ class Place(NamedTuple):
     """The last key before mine, or the last of all as long as I have none; without its value."""
     one_of_several: Message | None
     """An index, of a holder."""
-    revision: int = 0
+    revision: int
 
 
-def _empty(prefix: bytes) -> Message:
+def empty(prefix: bytes) -> Message:
+    """No key begins with it."""
+    return none_created_since(prefix, 0)
+
+
+def none_created_since(prefix: bytes, revision: int) -> Message:
     return _COMPARE(
         target=_COMPARE.CREATE,
-        result=_COMPARE.EQUAL,
+        result=_COMPARE.LESS,
         key=prefix,
         range_end=stored.behind(prefix),
-        create_revision=0,
+        create_revision=revision + 1,
     )
+
+
+def none_changed_since(prefix: bytes, revision: int) -> Message:
+    """What begins with it, or with a key of no slash that key itself; nor was it made."""
+    end = stored.behind(prefix) if prefix.endswith(b"/") else b""
+    return _COMPARE(target=_COMPARE.MOD, result=_COMPARE.LESS, key=prefix, range_end=end, mod_revision=revision + 1)
 
 
 def _first(prefix: bytes, place: int) -> Message:
@@ -51,35 +62,8 @@ def created(key: bytes, revision: int) -> Message:
     return _COMPARE(target=_COMPARE.CREATE, result=_COMPARE.EQUAL, key=key, create_revision=revision)
 
 
-def _unchanged(key: bytes, revision: int) -> Message:
+def unchanged(key: bytes, revision: int) -> Message:
     return _COMPARE(target=_COMPARE.MOD, result=_COMPARE.EQUAL, key=key, mod_revision=revision)
-
-
-class Holder(NamedTuple):
-    name: str
-    lease: int
-    token: int
-    number: int | None
-    """None of a plain lock."""
-
-    @property
-    def key(self) -> bytes:
-        return stored.key(self.name, self.lease)
-
-    @property
-    def marks_token(self) -> bytes:
-        """The key whose create revision is the token."""
-        return self.key if self.number is None else stored.index(self.name, self.number)
-
-
-def _under(key: bytes, lease: int) -> Message:
-    return _COMPARE(target=_COMPARE.LEASE, result=_COMPARE.EQUAL, key=key, lease=lease)
-
-
-def _held(holder: Holder) -> list[Message]:
-    """The holder's key is the one created then, and under its lease still: that of a lock that is kept is not."""
-    keys = dict.fromkeys((holder.key, holder.marks_token))
-    return [created(holder.marks_token, holder.token), *(_under(key, holder.lease) for key in keys)]
 
 
 def known_layout(record: bytes, layout: bytes | None) -> list[Message]:
@@ -102,11 +86,15 @@ def get(key: bytes) -> Message:
     return pb.RequestOp(request_range=pb.RangeRequest(key=key))
 
 
-def _delete(key: bytes) -> Message:
+def delete(key: bytes) -> Message:
     return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
 
 
-def _count(name: str) -> Message:
+def delete_all(prefix: bytes) -> Message:
+    return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=prefix, range_end=stored.behind(prefix)))
+
+
+def count(name: str) -> Message:
     prefix = stored.queue(name)
     asked = pb.RangeRequest(key=prefix, range_end=stored.behind(prefix), count_only=True)
     return pb.RequestOp(request_range=asked)
@@ -134,7 +122,7 @@ def enter(name: str, lease: int, value: bytes, *, layout: bytes | None, waiting:
     if waiting is not None:
         failure.append(put(mine, waiting[1], waiting[0]))
     return pb.TxnRequest(
-        compare=[_empty(prefix), *known_layout(record, layout)],
+        compare=[empty(prefix), *known_layout(record, layout)],
         success=[put(mine, value, lease), put(record, stored.encode_token(None))],
         failure=failure,
     )
@@ -149,74 +137,6 @@ def take(name: str, lease: int, place: int, value: bytes, *, layout: bytes | Non
         success=[put(mine, value, lease), put(record, stored.encode_token(place))],
         failure=[get(record), get(mine), last(prefix, older_than=place), _any_index(name)],
     )
-
-
-class Leaving(NamedTuple):
-    """What a holder asks in the end, made ready."""
-
-    plain: bytes
-    succeeded: bytes
-    """With a mark that ``etcd_record.dated_mark`` completes."""
-
-
-def leave(holder: Holder) -> Leaving:
-    """Remove the holder's key if it is its own, count who is left, and write down a success."""
-    asked = pb.TxnRequest(compare=_held(holder), success=_gone(holder))
-    plain = bytes(asked.SerializeToString())
-    asked.success.append(put(stored.success(holder.name), stored.encode_mark(0.0, 0.0)))
-    return Leaving(plain, bytes(asked.SerializeToString()))
-
-
-def _gone(holder: Holder) -> list[Message]:
-    steps = [_delete(holder.key), _count(holder.name)]
-    return steps if holder.number is None else [*steps, _delete(holder.marks_token)]
-
-
-class Written(NamedTuple):
-    """A key that goes with a step of the holder's."""
-
-    key: bytes
-    value: bytes
-    lease: int
-
-
-def leave_with(holder: Holder, holders: int, kept: Written | None, marks: list[Written]) -> Message:
-    """``leave`` with any marks, or not to remove the key but to put another value in it under another lease."""
-    if kept is None:
-        return _with_marks(holder, _gone(holder), marks)
-    steps = [put(*kept), _count(holder.name)]
-    if holder.number is not None:
-        steps.append(put(holder.marks_token, stored.encode_holders(holders), kept.lease))
-    return _with_marks(holder, steps, marks)
-
-
-def mark(holder: Holder, marks: list[Written]) -> Message:
-    return _with_marks(holder, [], marks)
-
-
-def _with_marks(holder: Holder, steps: list[Message], marks: list[Written]) -> Message:
-    """The answer has the leases that are in use: of success, those that were before; else those of now."""
-    puts = [
-        pb.RequestOp(request_put=pb.PutRequest(key=one.key, value=one.value, lease=one.lease, prev_kv=True))
-        for one in marks
-    ]
-    looks = [get(holder.key), *(get(one.key) for one in marks)]
-    return pb.TxnRequest(compare=_held(holder), success=[*steps, *puts], failure=looks)
-
-
-def leases_before(answer: Message) -> set[int]:
-    """Of what the marks of a step that succeeded have replaced."""
-    return {int(one.response_put.prev_kv.lease) for one in answer.responses if one.HasField("response_put")} - {0}
-
-
-def leases_in_use(answer: Message) -> set[int]:
-    """Of the keys of a step that did not succeed."""
-    return {int(found.lease) for one in answer.responses for found in one.response_range.kvs}
-
-
-def are_waiting(answer: Message) -> bool:
-    """Of a step that removed the holder's key: whether somebody has the lock now, or is about to."""
-    return bool(answer.succeeded and answer.responses[1].response_range.count)
 
 
 def queue(name: str, limit: int = 0) -> Message:
@@ -246,18 +166,18 @@ def holding(name: str, lease: int, index: int) -> Message:
 
 def remove(name: str, found: Message, index: Message | None) -> Message:
     """A holder's key if it is as it was found, with its index if it has one; and count who is left."""
-    steps = [_delete(found.key), _count(name), *([_delete(index.key)] if index is not None else [])]
-    return pb.TxnRequest(compare=[_unchanged(found.key, found.mod_revision)], success=steps)
+    steps = [delete(found.key), count(name), *([delete(index.key)] if index is not None else [])]
+    return pb.TxnRequest(compare=[unchanged(found.key, found.mod_revision)], success=steps)
 
 
 def replace(key: bytes, revision: int, value: bytes, lease: int = 0) -> Message:
     """The value of a key that has not changed since ``revision``; 0: that is not there."""
-    return pb.TxnRequest(compare=[_unchanged(key, revision)], success=[put(key, value, lease)], failure=[get(key)])
+    return pb.TxnRequest(compare=[unchanged(key, revision)], success=[put(key, value, lease)], failure=[get(key)])
 
 
 def remove_known(key: bytes) -> Message:
     """A record, if its layout is known."""
-    return pb.TxnRequest(compare=known_layout(key, stored.LAYOUT), success=[_delete(key)], failure=[get(key)])
+    return pb.TxnRequest(compare=known_layout(key, stored.LAYOUT), success=[delete(key)], failure=[get(key)])
 
 
 def look(name: str, lease: int, place: int) -> Message:
@@ -269,14 +189,34 @@ def look(name: str, lease: int, place: int) -> Message:
 
 def found(answer: Message) -> Place:
     """Of ``look``, or of one of the others that failed."""
-    kvs = [next(iter(response.response_range.kvs), None) for response in list(answer.responses)[:4]]
-    return Place(*kvs)._replace(revision=answer.header.revision)
+    record, mine, before, index = (
+        next(iter(response.response_range.kvs), None) for response in list(answer.responses)[:4]
+    )
+    return Place(record, mine, before, index, answer.header.revision)
 
 
 def state(name: str) -> Message:
     """The queue of a lock, the indexes of its holders, and its records."""
     records = get(stored.record(name)), get(stored.success(name))
     return pb.TxnRequest(success=[queue(name), indexes(name), *records])
+
+
+def latest(prefix: bytes) -> Message:
+    """Of the marks that begin with ``prefix``, the one that is forgotten last."""
+    asked = pb.RangeRequest(
+        key=prefix,
+        range_end=stored.behind(prefix),
+        sort_order=_SORT.DESCEND,
+        sort_target=_SORT.VALUE,
+        limit=1,
+    )
+    return pb.RequestOp(request_range=asked)
+
+
+def any_of(key: bytes) -> Message:
+    """A key, or one of those that begin with it if a slash ends it."""
+    end = stored.behind(key) if key.endswith(b"/") else b""
+    return pb.RequestOp(request_range=pb.RangeRequest(key=key, range_end=end, limit=1, keys_only=True))
 
 
 def page(start: bytes, prefix: bytes, limit: int) -> Message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from . import etcd_holder as holding
 from . import etcd_record as stored
 from . import etcd_requests as requests
 from .base import Refused
@@ -86,7 +87,7 @@ class Target:
             return True
         if not answer.succeeded:
             return False
-        if requests.are_waiting(answer):
+        if holding.are_waiting(answer):
             time.sleep(AFTER_YOU)
         if ours:
             revoke_all(self._link, (found.lease,), until)

@@ -13,6 +13,7 @@ import select
 import time
 from typing import TYPE_CHECKING, ClassVar
 
+from . import etcd_holder as holding
 from . import etcd_record as stored
 from . import etcd_requests as requests
 from .base import DistlockError, Grant, Ticket, Unavailable
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from .base import Request
     from .etcd import EtcdBackend
     from .etcd_driver import Message
+    from .etcd_holder import Leaving
     from .etcd_link import Watch
-    from .etcd_requests import Leaving
 
 CALL = 3.0
 LEAVE = 0.5
@@ -264,7 +265,7 @@ class EtcdTicket(Ticket):
     def _prepare(self) -> None:
         if not self._prepared:
             self._prepared = self._taking()
-            self._leaving = requests.leave(requests.Holder(self._name, self._lease, self._place, None))
+            self._leaving = holding.leave(holding.Holder(self._name, self._lease, self._place, None))
 
     def _is_woken(self, due: float, cancel: int) -> bool:
         look = select.poll()

@@ -271,7 +271,7 @@ def test_tokens_grow_with_the_grants_also_of_those_who_queued_early(backend: Etc
 
 @pytest.mark.parametrize("held", [False, True])
 def test_an_unknown_layout_is_never_free(server: EtcdMember, backend: EtcdBackend, held: bool) -> None:
-    server.ctl("put", record_of("n"), "2:77")
+    server.ctl("put", record_of("n"), "3:77")
     if held:
         server.ctl("put", f"{queue_of('n')}1", "distlock:2:x")
     for ask in (lambda: try_once(backend, "n"), lambda: backend.inspect("n", 5.0)):
@@ -283,7 +283,7 @@ def test_an_unknown_layout_is_never_free(server: EtcdMember, backend: EtcdBacken
     with pytest.raises(Unavailable, match="layout"):
         found.extend(state.name for state in backend.locks(5.0))
     assert found == ["other"]
-    assert server.value(record_of("n")) == "2:77"
+    assert server.value(record_of("n")) == "3:77"
 
 
 def test_a_key_that_somebody_put_without_a_lease_is_a_foreign_holder(server: EtcdMember, backend: EtcdBackend) -> None:

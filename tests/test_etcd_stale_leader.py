@@ -35,15 +35,18 @@ Renew = Callable[[EtcdBackend, Grant], "float | None"]
 """Asks the stale leader for one lease: since when it believes the TTL to run, None if it was told no."""
 
 
-def believed_and_true(cluster: EtcdCluster, renew: Renew) -> list[tuple[float, float]]:
+def believed_and_true(cluster: EtcdCluster, renew: Renew, *, several: bool = False) -> list[tuple[float, float]]:
     """For each lease that was confirmed by the thawed leader: until when its holder believes it to last, and when its
-    key was gone. Nobody renews again after that."""
+    key was gone. Nobody renews again after that. The leases are of a lock each, or of the holders of one."""
     stale = cluster.leader()
     others = "etcd://" + ",".join(member.place for member in cluster.others(stale))
     with ExitStack() as stack:
         holders = [stack.enter_context(opened(stale.url)) for _ in range(LOCKS)]
         rest = stack.enter_context(opened(others))
-        grants = [take(holder, f"lock {index}", ttl=TTL) for index, holder in enumerate(holders)]
+        names = ["lock" if several else f"lock {index}" for index in range(LOCKS)]
+        many = LOCKS if several else 1
+        grants = [take(holder, name, ttl=TTL, holders=many) for holder, name in zip(holders, names, strict=True)]
+        assert len({(grant.name, grant.holder_index) for grant in grants}) == LOCKS
         stale.freeze()
         stack.callback(stale.thaw)
         wait_until(lambda: any(member.is_leader() for member in cluster.others(stale)), 10, "another leader")
@@ -67,9 +70,12 @@ def believed_and_true(cluster: EtcdCluster, renew: Renew) -> list[tuple[float, f
         gone: dict[int, float] = {}
 
         def look() -> bool:
-            held = {state.name for state in rest.locks(5.0) if state.held}
-            for index in range(LOCKS):
-                if f"lock {index}" not in held:
+            held: set[str] = set()
+            for state in rest.locks(5.0):
+                held.update(one.holder.owner for one in state.holdings)
+                held.update([state.holder.owner] if state.holder else [])
+            for index, grant in enumerate(grants):
+                if grant.owner not in held:
                     gone.setdefault(index, boottime())
             return len(gone) == LOCKS
 
@@ -103,10 +109,12 @@ def test_a_keep_alive_alone_is_believed_too_long(cluster: EtcdCluster) -> None:
     pytest.fail(f"the trap was not found in {ROUNDS} rounds: is there still a reason for what `renew` does?")
 
 
-def test_a_renewal_of_ours_is_not(cluster: EtcdCluster) -> None:
+@pytest.mark.parametrize("several", [False, True])
+def test_a_renewal_of_ours_is_not(cluster: EtcdCluster, several: bool) -> None:
+    """Of any index."""
     renewed = 0
     for _ in range(2):
-        for believed, gone in believed_and_true(cluster, ours):
+        for believed, gone in believed_and_true(cluster, ours, several=several):
             renewed += 1
             assert gone > believed
     assert renewed  # by way of the new leader, or there was nothing to test
