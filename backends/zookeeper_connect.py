@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from .zookeeper_errors import FAILURES, translated
@@ -24,6 +25,14 @@ class Servers:
         self.clock = clock
         self._addresses: dict[Server, list[Any]] = {}
         self._order = random.sample(ensemble.servers, len(ensemble.servers))
+
+    @property
+    def known(self) -> int:
+        """How many servers the list leads to: a name may have several addresses, and of two kinds."""
+        return sum(
+            max(Counter(family for family, *_ in self._addresses[server]).values()) if server in self._addresses else 1
+            for server in self.ensemble.servers
+        )
 
     def first(self, until: float, use: Callable[[socket.socket, float], None]) -> Server:
         """Connect and ``use`` the connection, which has to be done with the server by the instant it is told: one that

@@ -1,6 +1,6 @@
-"""Whether an ensemble is fit to keep locks: each of its servers is asked for its role, a session for its limits, and the
-ensemble for its members. Neither AdminServer nor a four-letter word beside ``srvr`` is needed. What no client can see,
-as whether servers sync to disk, is not told."""
+"""Whether an ensemble is fit to keep locks: each server of the URL is asked for its role, a session for its limits, and
+the ensemble for its members. Neither AdminServer nor a four-letter word beside ``srvr`` is needed. What no client can
+see, as whether servers sync to disk, is not told."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _PARTS = 3
 def probe(servers: Servers, reader: Reader, paths: Paths, clock: Callable[[], float], until: float) -> Probe:
     told = _roles(servers, clock, until)
     shortest, longest = (_granted(servers, clock, asked, until) for asked in (_SHORT, _LONG))
-    members = _members(reader, until)
+    members = 0 if any(one.mode == "standalone" for one in told) else _members(reader, until)
     return Probe(
         server=_server(told),
         clock_offset=_clock_offset(reader, paths, until),
-        findings=(*_of_servers(told, members), *_of_limits(shortest, longest)),
+        findings=(*_of_servers(told), *_of_ensemble(members, servers.known), *_of_limits(shortest, longest)),
         longest_ttl=longest,
         shortest_ttl=shortest,
     )
@@ -87,7 +87,7 @@ def _server(told: list[Told]) -> str:
     return f"ZooKeeper {' and '.join(versions) or 'of unknown version'}{', ' if said else ''}{said}"
 
 
-def _of_servers(told: list[Told], members: int | None) -> Iterator[Finding]:
+def _of_servers(told: list[Told]) -> Iterator[Finding]:
     for one in told:
         if one.trouble:
             yield Finding(
@@ -98,8 +98,8 @@ def _of_servers(told: list[Told], members: int | None) -> Iterator[Finding]:
         elif one.mode is None:
             yield Finding(
                 "The server's version and role were not looked at: it may be alone, or behind the others.",
-                f"{one.address}: srvr is not in 4lw.commands.whitelist",
-                "Allow srvr, which is the default.",
+                f"{one.address} does not answer srvr",
+                "Let four-letter words pass, or look at it with zkServer.sh status.",
             )
         elif one.mode == "read-only":
             yield Finding(
@@ -107,6 +107,9 @@ def _of_servers(told: list[Told], members: int | None) -> Iterator[Finding]:
                 f"{one.address}: Mode: read-only",
                 "Bring the others back.",
             )
+
+
+def _of_ensemble(members: int | None, known: int) -> Iterator[Finding]:
     if members is None:
         yield Finding(
             "How many servers make up the ensemble was not looked at.",
@@ -125,10 +128,10 @@ def _of_servers(told: list[Told], members: int | None) -> Iterator[Finding]:
             f"2 participants in {_MEMBERS}",
             "Run three servers, or five.",
         )
-    if members and members > len(told):
+    if members and members > known:
         yield Finding(
             "Jobs are cut off from their locks when the servers of the URL are down, though others may be up.",
-            f"the URL names {len(told)} of {members} servers",
+            f"the URL leads to {known} of {members} servers",
             "Name all of them.",
         )
 

@@ -14,6 +14,7 @@ answer as well, so that only a write which was answered afterwards makes it cert
 from __future__ import annotations
 
 import math
+import random
 import select
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,7 +73,7 @@ class Session:
         self._bytes = bytearray()
         self._unanswered: deque[tuple[int, Any, list[Answer] | None]] = deque()
         self._told_of = -1.0
-        self._request = 0
+        self._request = random.randrange(1 << 30)  # not what another process in this session counts from
         self._seen = 0  # the last change that we know of: a server that knows less will not have us
 
     # -- the session -------------------------------------------------------------------------------------------------
@@ -245,7 +246,8 @@ class Session:
                 self.ended.add(event.path)
         elif header.xid != _PONG:
             if not self._unanswered or self._unanswered[0][0] != header.xid:
-                raise NotZooKeeper
+                # Another process has taken the session up at another server, and what it asked there is answered here.
+                raise its.ConnectionLoss
             _, request, answers = self._unanswered.popleft()
             if answers is not None:
                 answers.append(answer_to(request, header.err, body))

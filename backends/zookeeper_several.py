@@ -41,13 +41,14 @@ class TurnOfSeveral(Turn):
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _is_our_turn(self, until: float) -> bool:
+        """Looks at each poll, which comes with news or a beat: others have their turn though the first waiter hangs."""
         session = self.place.session
         session.drain()
-        if session.events or self._mixed:
-            session.forget_events()
-            self._ahead = None
-        if self._ahead is None:
+        ahead, armed = self._ahead, self._watched and not session.events and not self._mixed
+        session.forget_events()
+        if ahead is None or self._watched:
             self._look_again(until)
+            self._watched = armed and self._ahead == ahead
         assert self._ahead is not None
         return self.place.node in in_front([*self._ahead, self.place.node])
 

@@ -125,7 +125,7 @@ class Turn:
             self._ahead = None
         elif self._ahead and self._watched:
             if not session.events:
-                return False  # its watch would have told of the end of the one before us
+                return False
             # Nobody comes in before a node that is there. (A node that is not ephemeral has events of other kinds.)
             was_last = len(self._ahead) == 1 and f"{self.place.folder}/{self._ahead[0]}" in session.ended
             self._ahead = [] if was_last else None
@@ -162,10 +162,14 @@ class Turn:
         """Beat, if it is time, and look at the one before us. False if that one is gone."""
         assert self._ahead
         self._refuse_others(until)
-        if self._watched and now < self.next_beat:
-            return True
-        self._refresh(until, now)
         before = f"{self.place.folder}/{self._ahead[-1]}"
+        if self._watched and now < self.next_beat:
+            # Polled without news, of which some may be on the way.
+            if not isinstance(self.place.session.ask(until, Exists(before, None))[0], Exception):
+                return True
+            self._ahead = None
+            return False
+        self._refresh(until, now)
         requests: list[Any] = [self._beating_once(), GetData(before, None)]
         if not self._watched:
             # A watch on its children tells of its end alone, one on its data would tell of each beat.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -120,6 +121,17 @@ def test_one_that_says_nothing_is_not_waited_for(ttl: float) -> None:
         with pytest.raises(Unavailable, match="does not answer"):
             backend.inspect("p", 0.5)
         assert boottime() - start < 1.0
+
+
+def test_an_answer_to_somebody_else_is_a_lost_connection() -> None:
+    """Where two processes use one session, as a lease is handed on, a server may answer what the other has asked."""
+    welcome = struct.pack("!iiqi16s?", 0, 10000, 7, 16, bytes(16), False)
+    stray = struct.pack("!iqi", 1, 1, 0)
+    frames = b"".join(struct.pack("!i", len(one)) + one for one in (welcome, stray))
+    with saying(frames) as port, opened(f"zookeeper://{HOST}:{port}") as backend:
+        with pytest.raises(Unavailable, match="lost the connection") as error:
+            try_once(backend, "p", 9.0)
+        assert not error.value.permanent
 
 
 def test_nobody_there() -> None:

@@ -117,11 +117,11 @@ def test_a_password_from_the_environment(server: ZooKeeperServer) -> None:
 def test_the_smallest_rights_that_will_do(server: ZooKeeperServer, root: KazooClient) -> None:
     """As docs/zookeeper.md has it: made by an administrator, nothing above is the user's."""
     mine = make_digest_acl("root", "x", all=True)
-    rights = make_digest_acl("sam", SECRET, read=True, create=True)
+    rights = make_digest_acl("sam", SECRET, read=True, create=True, delete=True)
     root.create("/prepared", acl=[mine])
     root.create("/prepared/distlock", acl=[mine, make_digest_acl("sam", SECRET, create=True, delete=True)])
     root.create("/prepared/distlock/lock", acl=[mine, rights])
-    root.create("/prepared/distlock/fence", acl=[mine, make_digest_acl("sam", SECRET, create=True)])
+    root.create("/prepared/distlock/fence", acl=[mine, rights])
     with opened(logged_in(server, "prepared")) as backend, opened(logged_in(server, "prepared")) as other:
         grant = take(backend, "p")
         assert try_once(other, "p") is None
@@ -136,6 +136,21 @@ def test_the_smallest_rights_that_will_do(server: ZooKeeperServer, root: KazooCl
             backend.release(grant, 5.0)
         assert [other.advance_fence("disk", 0, token, 5.0) for token in (9, 3)] == [9, 9]
         other.reset_fence("disk", 0, 5.0)
+        assert not list(other.purge(bool, 0.0, 5.0)), "a mark is to be remembered"
+        for holders in (1, 3):
+            backend.release(take(backend, "q", holders=holders), 5.0)
+            assert list(other.purge(bool, 0.0, 5.0)) == ["q"]
+        assert list(other.purge(bool, 0.0, 5.0, fences=True)) == ["disk"]
+
+
+def test_who_may_not_remove_is_refused(server: ZooKeeperServer, root: KazooClient) -> None:
+    rights = make_digest_acl("sam", SECRET, read=True, create=True)
+    root.create("/kept/distlock/lock", acl=[make_digest_acl("root", "x", all=True), rights], makepath=True)
+    with opened(logged_in(server, "kept")) as backend:
+        backend.release(take(backend, "p"), 5.0)
+        with pytest.raises(Refused, match="lacks a permission"):
+            list(backend.purge(bool, 0.0, 5.0))
+        assert try_once(backend, "p")
 
 
 def test_a_login_in_the_command(server: ZooKeeperServer, tmp_path: Path) -> None:
