@@ -15,9 +15,11 @@ from .base import SUCCESS, Grant, LeaseLost, LockState, Refused, Revoked, Safety
 from .client_record import encode
 from .postgres_errors import MissingTables
 from .postgres_record import operator, states
+from .postgres_several import group_size, groups, state_of, statement, waiting
 from .postgres_store import Store, written_marks
 from .postgres_ticket import PostgresTicket
 from .postgres_url import parse
+from .several import other_holders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,39 +77,57 @@ class PostgresBackend(Store):
         left = _OF_THE_TIME * (until - self.clock())
         not_after = 0.0 if self._server_ahead is None else self._server_ahead + (self.clock() + left) * 1e6
 
-        def statement(file: str) -> bytes:
-            return sql.statement(
+        beside = self.beside(request)
+
+        def step(file: str) -> bytes:
+            return statement(
                 file,
-                name=sql.name_bytes(request.name),
+                request.name,
+                request.holders,
                 owner=sql.text(client.owner),
                 ttl=sql.number(request.ttl),
                 holding=sql.text(encode(client._replace(since=time.time()), request.ttl)),
-                waiting=sql.text(encode(client, request.ttl)),
+                waiting=sql.text(waiting(client, request.ttl, request.holders)),
                 channel=sql.text(sql.channel("wake", client.owner)),
                 pid=str(self.link.pid),
                 place=place,
                 timeout=sql.number(left),
                 not_after=f"{not_after:.0f}",
-                **self.beside(request.name, client.owner),
+                **beside,
             )
 
-        rows = self.ask(lambda: statement("grab"), until, make=True) if hopeful and self.grabs else []
-        row = rows[0] if rows else self.ask(lambda: statement("acquire"), until, make=True)[0]
+        short = hopeful and self.grabs and request.holders == 1
+        rows = self.ask(lambda: step("grab"), until, make=True) if short else []
+        row = rows[0] if rows else self.ask(lambda: step("acquire"), until, make=True)[0]
         kind, server_time, pid, *_ = row
         if kind == "layout":
             raise self.unknown_layout(row[4])
         if kind == "missing":
-            self.ask(lambda: sql.statement("record", name=sql.name_bytes(request.name)), until)
+            record = sql.statement("record", name=sql.name_bytes(request.name), key=str(sql.PURGING))
+            self.ask(lambda: record, until)
         self._server_ahead = int(server_time or 0) - self.clock() * 1e6
         self.answered_by(int(pid or 0), request, tidied=row[8] == "t")
+        if kind == "others" or (kind == "waiting" and group_size(row[10]) != request.holders):
+            raise other_holders(request.name, group_size(row[10]), request.holders)
         return row
 
     grabs: ClassVar[bool] = True
     """Whether a grant takes nothing beside the row, so that there is a short way to it."""
 
-    def beside(self, name: str, owner: str) -> dict[str, str]:
+    def beside(self, request: Request) -> dict[str, str]:
         """What a grant takes beside the row."""
-        return {"gate": "true", "evict": "NULL", "tidy": "NULL", "session": "NULL::integer", "key": "NULL"}
+        return {
+            "gate": "true",
+            "evict": "NULL",
+            "tidy": "NULL",
+            "session": "NULL::integer",
+            "key": "NULL::bigint",
+            "end_dead": "NULL",
+        }
+
+    def ends_dead(self, name: str) -> str:
+        """Ends sessions that have something of holders whose lease ran out: for postgres_several_leave.sql."""
+        return "NULL"
 
     def answered_by(self, pid: int, request: Request, *, tidied: bool) -> None:
         """Told the session that answered a try."""
@@ -116,8 +136,10 @@ class PostgresBackend(Store):
     is_direct = False
     """Whether the session that answers is the one we logged in to. A pooler hands out a pid of its own making."""
 
-    def granted(self, request: Request, token: str) -> Grant:
-        return Grant(request.name, request.client.owner, int(token), request.ttl, self.link.sent_at)
+    def granted(self, request: Request, row: Row) -> Grant:
+        token, index = int(row[3] or 0), int(row[11] or 0) if request.holders > 1 else 0
+        owner = request.client.owner
+        return Grant(request.name, owner, token, request.ttl, self.link.sent_at, request.holders, index)
 
     # -- the lease ---------------------------------------------------------------------------------------------------
 
@@ -134,9 +156,10 @@ class PostgresBackend(Store):
 
     @staticmethod
     def renewal(grant: Grant, gate: str, session: str, elsewhere: str = "false") -> bytes:
-        return sql.statement(
+        return statement(
             "renew",
-            name=sql.name_bytes(grant.name),
+            grant.name,
+            grant.holders,
             owner=sql.text(grant.owner),
             ttl=sql.number(grant.ttl),
             gate=gate,
@@ -172,14 +195,14 @@ class PostgresBackend(Store):
         until = self.clock() + timeout
         successes = tuple(mark for mark in marks if mark.slot == SUCCESS)
         try:
-            self.leave(grant.name, grant.owner, timeout, marks, keep_for)
+            self.leave(grant.name, grant.owner, timeout, marks, keep_for, holders=grant.holders)
         except (MissingTables, Refused, Unavailable) as error:
             if successes == marks or self.link.descriptor is None:
                 raise  # it is not for the marks, or there was no answer
             why = f"{self.link.address}: {error}" if isinstance(error, MissingTables) else str(error)
         else:
             return
-        self.leave(grant.name, grant.owner, until - self.clock(), successes, keep_for)
+        self.leave(grant.name, grant.owner, until - self.clock(), successes, keep_for, holders=grant.holders)
         raise Unmarked(why)
 
     def leave(
@@ -190,19 +213,22 @@ class PostgresBackend(Store):
         marks: tuple[Mark, ...] = (),
         keep_for: float = 0.0,
         unlock: str = "true",
+        holders: int = 1,
     ) -> None:
         """Raises MissingTables if there are marks to write."""
         written = written_marks(name, marks)
         try:
             (row,) = self.ask(
-                lambda: sql.statement(
+                lambda: statement(
                     "leave",
-                    name=sql.name_bytes(name),
+                    name,
+                    holders,
                     owner=sql.text(owner),
                     everyone=sql.text(sql.channel("free", name)),
                     keep=sql.number(keep_for),
                     commit="'on'" if keep_for > 0 or written["marks"] else "'off'",
                     unlock=unlock,
+                    end_dead=self.ends_dead(name),
                     **written,
                 ),
                 self.clock() + timeout,
@@ -216,16 +242,14 @@ class PostgresBackend(Store):
     # -- for people --------------------------------------------------------------------------------------------------
 
     def inspect(self, name: str, timeout: float) -> LockState:
-        rows = self._look(f"name = {sql.name_bytes(name)}", self.foreign(name), timeout)
-        return states(rows, name)[0] if rows else LockState(name, False, None, None, None, None, ())
+        found = self._look(f"name = {sql.name_bytes(name)}", name, timeout)
+        return found[0] if found else LockState(name, False, None, None, None, None, ())
 
     def locks(self, timeout: float) -> Iterator[LockState]:
         after = "''"
         while True:
             page = f"SELECT name FROM public.distlock_lock WHERE name > {after} ORDER BY name LIMIT {_PAGE}"
-            found = [
-                state for state in states(self._look(f"name IN ({page})", self.foreign(None), timeout)) if state.name
-            ]
+            found = [state for state in self._look(f"name IN ({page})", None, timeout) if state.name]
             yield from (state for state in found if state.held or state.waiters or state.token is not None)
             if len(found) < _PAGE:
                 return
@@ -235,16 +259,28 @@ class PostgresBackend(Store):
         """Whether somebody unknown holds the lock of this name, or of the row: an SQL expression."""
         return "false"
 
-    def _look(self, which: str, foreign: str, timeout: float) -> list[Row]:
+    def foreign_to_several(self) -> str:
+        """The same for a lock that several held last."""
+        return "false"
+
+    def _look(self, which: str, name: str | None, timeout: float) -> list[LockState]:
+        until = self.clock() + timeout
+        foreign = self.foreign(name)
+
+        def step(names: str) -> bytes:
+            return sql.statement("several_inspect", names=names, foreign=self.foreign_to_several())
+
         try:
-            rows = self.ask(
-                lambda: sql.statement("inspect", which=which, foreign=foreign),
-                self.clock() + timeout,
-            )
+            rows = self.ask(lambda: sql.statement("inspect", which=which, foreign=foreign), until)
+            self.check_layout(rows[0][0])
+            several = {row[1]: None for row in rows if row[1] and "t" in row[2:4] and group_size(row[13]) > 1}
+            names = ", ".join(f"decode('{each}', 'hex')" for each in several)
+            holders = self.ask(lambda: step(names), until) if several else []
         except MissingTables:
             return []
-        self.check_layout(rows[0][0])
-        return rows
+        found, grouped = states(rows, name), {bytes.fromhex(each).decode(errors="replace") for each in several}
+        by_name = groups(holders)
+        return [state_of(state, by_name.get(state.name)) if state.name in grouped else state for state in found]
 
     def places(self, name: str) -> tuple[str, ...]:
         row = f"name = '\\x{name.encode().hex()}'"

@@ -11,7 +11,8 @@
 --        tidy: gives back what our session still has of an earlier lease
 --        session, key: what a grant stores in backend and advisory_key
 -- gives  one row: kind, server time in µs, pid of the session that answers, token, place, seconds after which to look
---        again (null: no particular time), two columns of no use, whether something was given back. Kinds:
+--        again (null: no particular time), two columns of no use, whether something was given back, one more of no
+--        use, the owner of the lock if it is held, the one on record. Kinds:
 --        granted
 --        waiting, foreign: gate was false
 --        missing: there is no row for the lock yet. Nothing was done
@@ -141,5 +142,7 @@ SELECT
         WHEN kind <> 'granted' THEN 'off'
         WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply'
         ELSE 'on'
-    END, true)
+    END, true),
+    CASE WHEN NOT free THEN holder END,
+    holder
 FROM outcome;

@@ -8,6 +8,7 @@ from .base import ConfigurationError, DistlockError, Refused, Unavailable
 
 MISSING = ("42P01", "3F000")
 """SQLSTATE of a table or schema that is not there."""
+UNDEFINED_COLUMN = "42703"
 AGAIN = ("40001", "40P01")
 """Of a statement that another one was in the way of; the server has undone it."""
 _TRANSIENT = {

@@ -2,6 +2,7 @@
 -- greater writes too, and so waits for the one that was.
 --
 -- in     resource, index, token
+--        used: notes when that was, or nothing
 -- gives  one row: layout (nothing was done if this program does not know it), the greatest token there is now
 
 WITH layout AS MATERIALIZED (
@@ -10,7 +11,7 @@ WITH layout AS MATERIALIZED (
 advanced AS (
     INSERT INTO public.distlock_fence AS fence (resource, index, token)
     SELECT {resource}, {index}, {token} FROM layout WHERE version = {layout}
-    ON CONFLICT (resource, index) DO UPDATE SET token = greatest(fence.token, excluded.token)
+    ON CONFLICT (resource, index) DO UPDATE SET token = greatest(fence.token, excluded.token){used}
     RETURNING token
 )
 SELECT

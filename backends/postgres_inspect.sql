@@ -7,7 +7,7 @@
 --        layout, name in hexadecimal, whether held, whether held by somebody unknown, token, TTL, seconds left,
 --        details of the holder, details of the waiter,
 --        when the last run that succeeded started, and seconds since,
---        whether it is kept, the operator who took the lease away
+--        whether it is kept, the operator who took the lease away, owner id
 
 SELECT
     layout.version,
@@ -22,7 +22,8 @@ SELECT
     extract(epoch FROM lock.succeeded_at),
     extract(epoch FROM clock.now - lock.succeeded_at),
     lock.kept,
-    encode(lock.revoked_by, 'hex')
+    encode(lock.revoked_by, 'hex'),
+    lock.owner
 FROM (SELECT max(version) AS version FROM public.distlock_layout) AS layout
     CROSS JOIN (SELECT clock_timestamp() AS now) AS clock
     LEFT JOIN (SELECT * FROM public.distlock_lock WHERE {which}) AS lock ON true

@@ -16,7 +16,7 @@ from psycopg import pq
 
 from .base import DistlockError, Unavailable
 from .postgres_connect import Connection, Connector
-from .postgres_errors import AGAIN, MISSING, Dropped, MissingTables, of_answer
+from .postgres_errors import AGAIN, MISSING, UNDEFINED_COLUMN, Dropped, MissingTables, of_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ class Link:
         self._connected()
 
     def ask(self, statement: bytes, until: float, channel: str | None = None) -> list[Row]:
-        """The rows of its first result that has any; ``channel`` is listened to from then on. Sent again if the
+        """The rows of its last result that has any; ``channel`` is listened to from then on. Sent again if the
         connection turns out to have been dropped, or is dropped, which all our statements allow. Raises Unavailable,
         Refused, ConfigurationError, MissingTables."""
         self._until = until
@@ -104,7 +104,7 @@ class Link:
                 results = self._results(connection)
                 failed = next((result for result in results if result.status not in _GOOD), None)
                 if failed is None:
-                    return next((_rows(result) for result in results if result.ntuples), [])
+                    return next((_rows(result) for result in reversed(results) if result.ntuples), [])
                 self._failed(failed, connection)
                 time.sleep(random.uniform(0, 0.01))
         except psycopg.OperationalError as error:
@@ -124,7 +124,7 @@ class Link:
         error = of_answer(state, said, self.address, field[pq.DiagnosticField.CONSTRAINT_NAME].decode())
         if connection.status == pq.ConnStatus.BAD:
             raise Dropped(str(error))
-        if state in MISSING:
+        if state in MISSING or (state == UNDEFINED_COLUMN and "used_at" in said):
             raise MissingTables(said)
         if state == "25006":
             self.close()  # a primary may be found among the other hosts, or behind the same name

@@ -25,7 +25,7 @@ def states(rows: Iterable[Row], name: str | None = None) -> list[LockState]:
 
 
 def _state(rows: list[Row], asked_for: str | None) -> LockState:
-    _, name, held, foreign, token, ttl, left, details, _, started, age, kept, revoked_by = rows[0]
+    _, name, held, foreign, token, ttl, left, details, _, started, age, kept, revoked_by, _ = rows[0]
     waiters = [decode(row[8].encode()) for row in rows if row[8]]
     ours = held == "t"
     holder = decode(details.encode()) if ours and details else None

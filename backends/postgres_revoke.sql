@@ -9,7 +9,8 @@
 --        session: what has to be done with the session that has an advisory lock, for the lock to be free now:
 --              null: nothing; own: ours has it; ended: it can be ended; refused: it may not be
 --        end: does it
--- gives  one row: layout, kind, what was to be done with the session and its pid, and what of no use was computed. Kinds:
+-- gives  one row: layout, kind, what was to be done with the session and its pid, four columns of no use,
+--        the lock's owner. Kinds:
 --        revoked
 --        another: the holder is somebody else or nobody. Nothing was done
 --        refused: what has to be done for it cannot be. Nothing was done
@@ -26,12 +27,13 @@ seen AS MATERIALIZED (
     SELECT
         now,
         version,
+        owner AS holder,
         channel,
         backend,
         {at_once} OR coalesce(kept, false) AS at_once,
         ttl,
         expires_at,
-        coalesce(owner IS NOT NULL AND expires_at > now AND {meant}, false) AS meant
+        coalesce(owner NOT LIKE 'several-%' AND expires_at > now AND {meant}, false) AS meant
     FROM instant
         CROSS JOIN (SELECT max(version) AS version FROM public.distlock_layout) AS layout
         LEFT JOIN record ON true
@@ -84,5 +86,6 @@ SELECT
     ) END,
     set_config('synchronous_commit', CASE
         WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
-    END, true)
+    END, true),
+    holder
 FROM outcome;

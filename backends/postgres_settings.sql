@@ -10,7 +10,8 @@ SELECT
     EXISTS (
         SELECT FROM pg_class
         WHERE oid IN (to_regclass('public.distlock_lock'), to_regclass('public.distlock_waiter'),
-            to_regclass('public.distlock_layout'), to_regclass('public.distlock_mark'), to_regclass('public.distlock_fence')) AND relpersistence <> 'p' AND relname <> 'distlock_waiter'
+            to_regclass('public.distlock_layout'), to_regclass('public.distlock_mark'), to_regclass('public.distlock_fence'),
+            to_regclass('public.distlock_holder')) AND relpersistence <> 'p' AND relname <> 'distlock_waiter'
     ),
     string_agg(coalesce(nullif(application_name, ''), 'unnamed'), ', ' ORDER BY application_name)
         FILTER (WHERE sync_state IN ('async', 'potential')

@@ -10,26 +10,29 @@ from .base import Refused
 if TYPE_CHECKING:
     from .postgres_link import Link
 
-_MAKING = 0x646973746C6F636B  # "distlock": the advisory lock under which tables are made
 _NEEDED = {
     "distlock_layout": ("SELECT",),
     "distlock_lock": ("SELECT", "INSERT", "UPDATE"),
     "distlock_waiter": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "distlock_mark": ("SELECT", "INSERT", "UPDATE", "DELETE"),
 }
-_TABLES = (*_NEEDED, "distlock_fence")
-"""Who locks needs no right on the last one."""
+_SEVERAL = {"distlock_holder": ("SELECT", "INSERT", "UPDATE", "DELETE")}
+_TABLES = (*_NEEDED, *_SEVERAL, "distlock_fence")
+"""Who locks needs no right on the last one, and on the holders only with --max-holders."""
+_ADDED = "distlock_fence", "used_at"
+"""A column that the first versions of the table did not have."""
 
 
 def make_tables(link: Link, until: float) -> None:
     """If they are not all there. Two who do it at once both succeed. Raises Unavailable, Refused."""
     names = ", ".join(f"(to_regclass('public.{table}'))" for table in _TABLES)
-    if link.ask(f"SELECT count(*) FROM (VALUES {names}) AS t (oid) WHERE oid IS NOT NULL".encode(), until) == [
-        (str(len(_TABLES)),)
-    ]:
+    added = f"attrelid = to_regclass('public.{_ADDED[0]}') AND attname = '{_ADDED[1]}'"
+    look = f"""SELECT count(*) + (SELECT count(*) FROM pg_attribute WHERE {added})
+        FROM (VALUES {names}) AS t (oid) WHERE oid IS NOT NULL"""
+    if link.ask(look.encode(), until) == [(str(len(_TABLES) + 1),)]:
         return
     try:
-        link.ask(sql.statement("tables", key=str(_MAKING)), until)
+        link.ask(sql.statement("tables", key=str(sql.MAKING)), until)
     except Refused as error:
         raise Refused(
             f"{error}; without the right to make tables in the schema public, have `distlock init` run by a role that"
@@ -37,10 +40,11 @@ def make_tables(link: Link, until: float) -> None:
         ) from error
 
 
-def privileges_missing(link: Link, until: float) -> list[str]:
+def privileges_missing(link: Link, until: float, *, several: bool = False) -> list[str]:
+    """For plain locks, or what it takes beside that for several holders."""
     checks = [
         f"('{right} on {table}', has_table_privilege('public.{table}', '{right}'))"
-        for table, rights in _NEEDED.items()
+        for table, rights in (_SEVERAL if several else _NEEDED).items()
         for right in rights
     ]
     rows = link.ask(f"SELECT t.what FROM (VALUES {', '.join(checks)}) AS t (what, has) WHERE NOT has".encode(), until)

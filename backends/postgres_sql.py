@@ -22,6 +22,10 @@ _LIVING = f"""(
         AND (w.backend IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(w.backend)))
     )"""
 """A stamp of the future is none: the clock was set back since. A session is gone at once with a killed process."""
+MAKING = 0x646973746C6F636B  # "distlock"
+"""The advisory lock under which tables are made."""
+PURGING = MAKING + 1
+"""The one under which locks are forgotten, and used for the first time."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 
 

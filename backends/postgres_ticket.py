@@ -46,7 +46,7 @@ class PostgresTicket(Ticket):
             kind, _, _, token, place, look_again, *_ = row
             if kind == "granted" and token:
                 self._open = False
-                return self._backend.granted(self._request, token)
+                return self._backend.granted(self._request, row)
             if kind in ("waiting", "foreign"):
                 self._place = place or "0"
                 self._plan(None if look_again is None else float(look_again))
@@ -78,6 +78,7 @@ class PostgresTicket(Ticket):
         if not self._asked:
             return  # the server has never heard of us
         try:
-            self._backend.leave(self._request.name, self._request.client.owner, LEAVE)
+            request = self._request
+            self._backend.leave(request.name, request.client.owner, LEAVE, holders=request.holders)
         except (DistlockError, MissingTables):
             pass  # the place is dropped as that of a dead waiter: its session ends, or it is seen no more

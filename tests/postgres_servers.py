@@ -164,7 +164,9 @@ class PostgresServer:
 
     def forget(self) -> None:
         """As if no distlock had ever been here."""
-        tables = ", ".join(f"public.distlock_{table}" for table in ("layout", "lock", "waiter", "mark", "fence"))
+        tables = ", ".join(
+            f"public.distlock_{table}" for table in ("layout", "lock", "holder", "waiter", "mark", "fence")
+        )
         self.sql(f"DROP TABLE IF EXISTS {tables}")
 
     # -- what can happen to it ---------------------------------------------------------------------------------------
