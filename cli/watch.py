@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -90,6 +91,10 @@ def watch_locks(open_it: Open, choose: Choose, interval: float, as_json: bool) -
             number = _until_the_end(looks, signals, view)
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        number = signal.SIGHUP  # the terminal is gone, and what says so has not arrived yet
     if number not in (0, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
@@ -129,10 +134,12 @@ def _until_the_end(looks: _Looks, signals: _Signals, view: View) -> int:
                         view.resize()
             elif descriptor == view.keyboard:
                 keys = os.read(descriptor, 64) if event & select.POLLIN else b""
-                if not keys or b"q" in keys.lower():
+                if not keys:
+                    return signal.SIGHUP
+                if b"q" in keys.lower():
                     return 0
             else:
-                return 0
+                return 0 if view.keyboard is None else signal.SIGHUP
 
 
 class _Signals:

@@ -58,7 +58,11 @@ class Screen:
 
     def resize(self) -> None:
         """Drawn over what is there, without clearing it first: that would flicker."""
-        self._live.update(Picture(self._look, self._interval), refresh=True)
+        self._live.update(self._picture(), refresh=True)
+
+    def _picture(self) -> Picture:
+        key = "Ctrl-C" if self.keyboard is None else "q"
+        return Picture(self._look, f"every {format_duration(self._interval)}; {key} ends")
 
     def suspend(self) -> None:
         self._leave()
@@ -77,7 +81,7 @@ class Screen:
             self._settings = termios.tcgetattr(self.keyboard)
             tty.setcbreak(self.keyboard)
         self._live = Live(
-            Picture(self._look, self._interval),
+            self._picture(),
             console=self._console,
             screen=True,
             auto_refresh=False,
@@ -88,22 +92,25 @@ class Screen:
         self._live.start(refresh=True)
 
     def _leave(self) -> None:
-        self._live.stop()
-        if self.keyboard is not None and self._settings is not None:
-            # What was typed for us and not read is nothing for the shell.
-            termios.tcsetattr(self.keyboard, termios.TCSAFLUSH, self._settings)
+        try:
+            self._live.stop()
+            if self.keyboard is not None and self._settings is not None:
+                # What was typed for us and not read is nothing for the shell.
+                termios.tcsetattr(self.keyboard, termios.TCSAFLUSH, self._settings)
+        except (OSError, termios.error):
+            pass  # hung up: there is no terminal any more
 
 
 class Picture:
     """One look, as large as there is room for."""
 
-    def __init__(self, look: Look | None, interval: float) -> None:
+    def __init__(self, look: Look | None, foot: str) -> None:
         self._look = look
-        self._interval = interval
+        self._foot = foot
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         look = self._look
-        foot = _line(f"every {format_duration(self._interval)}; q ends", "dim")
+        foot = _line(self._foot, "dim")
         if look is None or not look.backend:
             yield Group(_problem(look) if look and look.problem else _line("asking the backend", "dim"), Text(), foot)
             return

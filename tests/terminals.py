@@ -46,6 +46,7 @@ class Terminal:
             os.close(slave)
         self._seen = ""
         self.pid = self._process.pid
+        self._hung_up = False
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -82,11 +83,17 @@ class Terminal:
         """For its end; its exit code."""
         return self._process.wait(timeout)
 
+    def hang_up(self) -> None:
+        """Close the terminal, as an emulator does whose window is closed."""
+        self._hung_up = True
+        os.close(self._master)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        os.close(self._master)
+        if not self._hung_up:
+            os.close(self._master)
         self._process.kill()
         self._process.wait()
 
@@ -97,7 +104,6 @@ class Shell(Terminal):
 
     def __init__(self, environment: dict[str, str]) -> None:
         super().__init__(["bash", "--norc", "--noprofile", "-i"], {**environment, "PS1": "[$?]> "})
-        self._hung_up = False
 
     def __enter__(self) -> Self:
         self.prompt()
@@ -121,11 +127,6 @@ class Shell(Terminal):
     def job(self) -> int:
         """The pid of the one command that it has started."""
         return wait_until(lambda: tree.children(self.pid), what="a job of the shell")[0]
-
-    def hang_up(self) -> None:
-        """Close the terminal, as an emulator does whose window is closed."""
-        self._hung_up = True
-        os.close(self._master)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         left = tree.descendants(self.pid, frozenset())

@@ -85,6 +85,8 @@ def test_etcdctl_waits_without_a_bound() -> None:
     options = subprocess.run(["etcdctl", "lock", "--help"], capture_output=True, text=True, check=True).stdout
     own = options.partition("\nOPTIONS:")[2].partition("GLOBAL")[0]
     assert set(re.findall(r"--([\w-]+)", own)) == {"help", "ttl"}
+    assert "--ttl=10" in own
+    assert told("a holder that died")[1].startswith("free after the TTL (10 s)")
 
 
 def test_a_lost_lease(lab: Lab, member: EtcdMember) -> None:

@@ -140,6 +140,23 @@ def test_more_locks_than_lines(lab: Lab) -> None:
         assert "4 more" in shown
 
 
+def test_without_a_keyboard_it_says_what_ends_it(held: Lab) -> None:
+    line = [*(f"'{word}'" for word in WATCH), "</dev/null"]
+    with Terminal(
+        ["sh", "-c", f"exec {' '.join(line)}"], held.environment | {"TERM": "xterm"}, size=(20, 150)
+    ) as screen:
+        screen.read_until("Ctrl-C ends")
+        screen.press("\x03")
+        assert screen.wait() == 0
+
+
+def test_a_terminal_that_hangs_up_ends_it(held: Lab) -> None:
+    with terminal(held) as screen:
+        screen.read_until("nightly")
+        screen.hang_up()
+        assert screen.wait() == -signal.SIGHUP
+
+
 # --- in a pipe ------------------------------------------------------------------------------------------------------
 
 
