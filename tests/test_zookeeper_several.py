@@ -7,20 +7,19 @@ import select
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 from kazoo.client import KazooClient
 
 from contenders import Contender, acquire, never, request, take, try_once
-from distlock.backends.base import Backend, Grant, LeaseLost, OtherHolders, Unavailable
+from distlock.backends.base import Backend, LeaseLost, OtherHolders, Unavailable
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.clock import boottime
 from processes import wait_until
 from proxy import Proxy
 from servers import HOST
-from zookeeper_fixtures import data, folder, opened, queue
+from zookeeper_fixtures import crowd, data, folder, opened, queue
 from zookeeper_servers import ZooKeeperServer, kazoo
 
 
@@ -76,31 +75,7 @@ def test_a_plain_lock_is_as_it_was(backend: Backend, other: Backend, zk: KazooCl
 
 def test_many_begin_at_the_same_time(server: ZooKeeperServer, zk: KazooClient, name: str) -> None:
     """Each has an index of its own, and there are never more than may be."""
-    holders, lock = 4, threading.Lock()
-    held: dict[int, int] = {}
-    granted: list[Grant] = []
-
-    def work(backend: Backend) -> None:
-        for _ in range(6):
-            grant = take(backend, name, holders=holders, seconds=60.0)
-            with lock:
-                assert grant.holder_index not in held
-                held[grant.holder_index] = grant.token or 0
-                assert len(held) <= holders
-                granted.append(grant)
-            time.sleep(0.005)
-            with lock:
-                del held[grant.holder_index]
-            backend.release(grant, 5.0)
-
-    with ExitStack() as stack, ThreadPoolExecutor(10) as pool:
-        backends = [stack.enter_context(opened(server.url)) for _ in range(10)]
-        for done in [pool.submit(work, backend) for backend in backends]:
-            done.result()
-    assert len({grant.token for grant in granted}) == 60
-    for index in range(holders):
-        tokens = [grant.token or 0 for grant in granted if grant.holder_index == index]
-        assert tokens == sorted(tokens)
+    granted = crowd([server.url], name)
     assert data(zk, folder(name))["token"] == max(grant.token or 0 for grant in granted)
     assert queue(zk, name) == []
 

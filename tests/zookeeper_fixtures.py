@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from kazoo.client import KazooClient
 
-from contenders import environment
+from contenders import environment, take
+from distlock.backends.base import Backend, Grant
 from distlock.backends.zookeeper import ZooKeeperBackend
 
 
@@ -38,3 +42,34 @@ def queue(client: KazooClient, name: str) -> list[str]:
 def data(client: KazooClient, path: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(client.get(path)[0])
     return found
+
+
+def crowd(urls: Sequence[str], name: str, *, holders: int = 4, turns: int = 6) -> list[Grant]:
+    """Ten clients take and give back a lock that so many may hold: never more, never two with the same index, and the
+    tokens of an index grow. The grants."""
+    lock = threading.Lock()
+    held: set[int] = set()
+    granted: list[Grant] = []
+
+    def work(backend: Backend) -> None:
+        for _ in range(turns):
+            grant = take(backend, name, holders=holders, seconds=60.0)
+            with lock:
+                assert grant.holder_index not in held
+                held.add(grant.holder_index)
+                assert len(held) <= holders
+                granted.append(grant)
+            time.sleep(0.005)
+            with lock:
+                held.remove(grant.holder_index)
+            backend.release(grant, 5.0)
+
+    with ExitStack() as stack, ThreadPoolExecutor(10) as pool:
+        backends = [stack.enter_context(opened(urls[number % len(urls)])) for number in range(10)]
+        for done in [pool.submit(work, backend) for backend in backends]:
+            done.result()
+    assert len({grant.token for grant in granted}) == 10 * turns
+    for index in range(holders):
+        tokens = [grant.token or 0 for grant in granted if grant.holder_index == index]
+        assert tokens == sorted(tokens)
+    return granted

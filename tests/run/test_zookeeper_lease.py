@@ -7,21 +7,23 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
-from contenders import take
+from contenders import take, try_once
 from contending import Contender
-from distlock.backends.base import Mark
+from distlock.backends.base import Grant, Mark, Unavailable
+from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.clock import boottime
 from margins import Margin
 from processes import Lab, Stamps, is_alive, wait_until
 from proxy import Proxy
 from servers import HOST
-from zookeeper_fixtures import data, folder, opened, queue
+from zookeeper_fixtures import crowd, data, folder, opened, queue
 from zookeeper_servers import ZooKeeperServer, ensemble, kazoo, url_of
 
 pytestmark = pytest.mark.faults
@@ -341,6 +343,35 @@ def test_what_one_server_has_answered_is_known_at_the_others(fleet: Lab, three: 
                 assert one.advance_fence("disk", 0, grant.token or 0, 5.0) == grant.token
                 assert other.advance_fence("disk", 0, 0, 5.0) == grant.token
                 assert other.revoke(name, grant.token, None, "me", 5.0, now=True)
+
+
+def test_several_holders_that_ask_different_servers(fleet: Lab, three: list[ZooKeeperServer]) -> None:
+    """A follower knows of the others a little later."""
+    del fleet  # it saw to it that all are up
+    crowd([server.url for server in three], "crowd")
+
+
+def test_several_holders_when_the_leader_is_lost(fleet: Lab, three: list[ZooKeeperServer]) -> None:
+    del fleet
+    old = leader(three)
+    with opened(url_of(three)) as one, opened(url_of(three)) as other:
+        grants = [take(one, "several", holders=3) for _ in range(3)]
+        old.kill()
+        until = boottime() + 10
+        for grant in grants:
+            wait_until(partial(renewed, one, grant), until - boottime())
+        assert try_once(other, "several", holders=3) is None
+        one.release(grants[1], 5.0)
+        later = take(other, "several", holders=3)
+        assert later.holder_index == grants[1].holder_index
+        assert (later.token or 0) > max(grant.token or 0 for grant in grants)
+
+
+def renewed(backend: ZooKeeperBackend, grant: Grant) -> bool:
+    try:
+        return backend.renew(grant, 2.0).holder_index == grant.holder_index
+    except Unavailable:
+        return False
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
