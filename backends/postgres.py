@@ -107,7 +107,7 @@ class PostgresBackend(Store):
             self.ask(lambda: record, until)
         self._server_ahead = int(server_time or 0) - self.clock() * 1e6
         self.answered_by(int(pid or 0), request, tidied=row[8] == "t")
-        if kind == "others" or (kind == "waiting" and group_size(row[10]) != request.holders):
+        if kind == "others" or (kind == "waiting" and row[10] and group_size(row[10]) != request.holders):
             raise other_holders(request.name, group_size(row[10]), request.holders)
         return row
 

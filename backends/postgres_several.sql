@@ -5,11 +5,12 @@
 -- Two statements in one message are one transaction, and the second sees what was done before the first had the row:
 -- so each step sees the holders as its predecessor left them, also those that were not there when it was sent. All who
 -- change them have the row, and each grant changes it too: a session that reads as of its beginning is undone then, and
--- sent again.
+-- sent again. A row that somebody made between the two is not ours to act on, and passes for one that is not there.
 
-SELECT FROM public.distlock_lock WHERE name = {name} FOR UPDATE;
+SELECT set_config('distlock.has', 'row', true)
+FROM (SELECT FROM public.distlock_lock WHERE name = {name} FOR UPDATE) AS locked;
 WITH record AS MATERIALIZED (
-    SELECT * FROM public.distlock_lock WHERE name = {name}
+    SELECT * FROM public.distlock_lock WHERE name = {name} AND current_setting('distlock.has', true) = 'row'
 ),
 instant AS MATERIALIZED (
     SELECT clock_timestamp() AS now, (SELECT max(version) FROM public.distlock_layout) AS version
