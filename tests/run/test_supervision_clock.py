@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from clock_shim import clock_shim
 from contending import Contender
 from distlock.backends import open_backend
 from distlock.backends.base import Environment
@@ -23,10 +23,7 @@ TTL = 3.0
 
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "clock_shim.so"
-    source = Path(__file__).parent.parent / "clock_shim.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source), "-ldl"], check=True)
-    return built
+    return clock_shim(tmp_path_factory.mktemp("shim"))
 
 
 def shifted(lab: Lab, shim: Path, clock: int) -> Path:
