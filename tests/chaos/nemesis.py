@@ -179,7 +179,7 @@ class Nemesis:
             _each(worker, Proxy.refuse)
         elif fault.what == "late requests":
             # So late that what is done for a lease comes when the next one has begun.
-            late = (0.7 + 0.3 * fault.which) * self._ttl
+            late = (0.78 + 0.17 * fault.which) * self._ttl
             _each(worker, lambda proxy: proxy.delay_requests(late))
             over = 2 * late
         elif fault.what == "late answers":

@@ -18,7 +18,7 @@ SECONDS = 30.0
     ("variant", "fault", "jobs"),
     [
         ("late-deadline", "late, then a black hole", [3.0]),
-        ("careless-release", "late requests", [0.6]),
+        ("careless-release", "stop everything", [4.0]),
         ("deaf-supervisor", "kill renewer", [8.0]),
     ],
 )
@@ -33,8 +33,8 @@ def test_what_is_broken_is_found(tmp_path: Path, variant: str, fault: str, jobs:
         faults=[fault],
         jobs=jobs,
         modes=["deaf"],
-        workers=3,
-        cut_off=1,
+        workers=4,
+        cut_off=2,
         command=command,
     )
     assert any("two at once" in line for line in result.found), result.summary()
