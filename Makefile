@@ -2,6 +2,7 @@
 # make lint, together, alone   the parts of it
 # make faults   servers and processes killed, frozen, cut off (PYTEST_ARGS goes to pytest, in both)
 #               JUNIT=FOLDER: a report of each run of pytest there
+# make chaos    a long campaign of random faults on each engine (SECONDS of faults for each, SEED)
 # make bench    start-up, hand-off, memory        make dist   sdist and wheel in dist/
 # make deps     what the others need: Debian packages (.ci/packages) and .venv; no network once it is there
 
@@ -9,13 +10,15 @@ PYTEST_ARGS ?=
 JUNIT ?=
 # They mostly wait, so several at a time; each has servers, locks and folders of its own.
 AT_A_TIME ?= 4
+SECONDS ?= 240
+SEED ?= 1
 PYTHON ?= python3
 
 # Tests and benchmarks run the installed command and mean this one.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := test
-.PHONY: deps test lint together alone faults bench dist clean
+.PHONY: deps test lint together alone faults chaos bench dist clean
 
 # The virtual environment is made for one interpreter at one place from one pyproject.toml: made anew when another
 # interpreter or place would leave dead paths in it, installed into again when pyproject.toml says something else.
@@ -48,6 +51,9 @@ faults: deps
 	pytest -m faults -n $(AT_A_TIME) $(call report,faults) $(PYTEST_ARGS)
 
 report = $(if $(JUNIT),--junit-xml=$(JUNIT)/$(1).xml)
+
+chaos: deps
+	cd tests && python -m chaos.campaign --seconds $(SECONDS) --seed $(SEED)
 
 bench: deps
 	python benchmarks/run.py

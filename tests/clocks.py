@@ -12,7 +12,12 @@ from processes import Lab
 
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("shim") / "clock_shim.so"
+    return built_in(tmp_path_factory.mktemp("shim"))
+
+
+def built_in(folder: Path) -> Path:
+    """The library."""
+    built = folder / "clock_shim.so"
     source = Path(__file__).parent / "clock_shim.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(source), "-ldl"], check=True)
     return built

@@ -200,6 +200,14 @@ class PostgresServer:
             self.process.send_signal(signal.SIGQUIT)
             self.process.wait(20)
 
+    def kill(self) -> None:
+        """All of it at once, as when the power goes; also while it is starting."""
+        if self.process is not None and self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGSTOP)  # nothing new comes
+            for pid in reversed(self._processes()):
+                os.kill(pid, signal.SIGKILL)
+            self.process.wait(20)
+
     @contextmanager
     def running(self) -> Iterator[PostgresServer]:
         if not self.data.exists():
