@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import UnionType
 from typing import NamedTuple
 
 from .backends.base import Unavailable
@@ -29,6 +30,15 @@ OTHER_LOCKS = "{other}"
 _LONGEST_TEXT = 1000
 _PAGE = 4096
 _BUSY = 2.0
+_KINDS: dict[str, type | UnionType] = {
+    **dict.fromkeys(("name", "backend", "owner", "outcome"), str),
+    **dict.fromkeys(("label", "reason"), str | None),
+    **dict.fromkeys(("ttl", "asked_at", "waited", "ended_at"), float),
+    **dict.fromkeys(("granted_at", "held", "slack", "mean", "longest", "closest"), float | None),
+    **dict.fromkeys(("pid", "renewals", "failures"), int),
+    **dict.fromkeys(("token", "exit_code"), int | None),
+}
+"""What SQLite keeps in the columns of a run, unless the file is damaged: it checks no types."""
 _ROOM = 1 << 20
 """Bytes that have to be free: locks, and the lease files of jobs, may be kept on the same disk."""
 
@@ -137,7 +147,10 @@ class Journal:
     def runs(self, name: str | None = None, since: float = 0.0) -> list[sqlite3.Row]:
         """Those that ended at or after ``since``, in the order of their ends."""
         where = "ended_at >= ? AND (? IS NULL OR name = ?)"
-        return self._read(f"SELECT * FROM run WHERE {where} ORDER BY id", (since, name, name))
+        rows = self._read(f"SELECT * FROM run WHERE {where} ORDER BY id", (since, name, name))
+        if any(not isinstance(row[column], kind) for row in rows for column, kind in _KINDS.items()):
+            raise self._failure(ValueError("a row of it is damaged"))
+        return rows
 
     def sums(self) -> dict[tuple[str, str], Sums]:
         """By name of the lock and backend."""
@@ -170,6 +183,7 @@ class Journal:
             os.umask(before)
         try:
             sql.row_factory = sqlite3.Row
+            sql.text_factory = _text
             self._inode = self.path.stat().st_ino
             # No disk is waited for: a power cut may take the last runs, or, at worst, the journal.
             sql.execute("PRAGMA synchronous = OFF")
@@ -195,6 +209,11 @@ class Journal:
     def _failure(self, error: Exception) -> Unavailable:
         reason = (error.strerror or "") if isinstance(error, OSError) else str(error)
         return Unavailable(f"the journal {self.path}: {reason}", permanent=True)
+
+
+def _text(stored: bytes) -> str:
+    """Whatever has happened to the file."""
+    return stored.decode(errors="replace")
 
 
 def _schema() -> str:

@@ -32,7 +32,7 @@ def careless_release() -> None:
     give_back = vars(renewer)["give_back"]
 
     def and_delete(backend: RedisBackend, renewal: Renewal, *rest: Any, **more: Any) -> str:
-        trouble = give_back(backend, renewal, *rest, **more)
+        trouble = str(give_back(backend, renewal, *rest, **more))
         host, port = backend.reach.address.rsplit(":", 1)
         with suppress(OSError), socket.create_connection((host, int(port)), 1.0) as connection:
             connection.sendall(f"DEL lock:{renewal.grant.name}\r\n".encode())
