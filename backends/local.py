@@ -34,7 +34,7 @@ from .local_boot import Ages, Host
 from .local_database import Changed, Database, create_lock
 from .local_directory import check_directory, directory_of, failure, is_shared, make_directory
 from .local_files import EarlierLayout, Moved
-from .local_look import look
+from .local_look import look, look_at_all
 from .local_queue import unlock_byte
 from .local_steps import Steps
 from .local_ticket import LocalTicket
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .base import Environment, Request
+    from .probe import Probe
 
 SUFFIX = ".lock"
 
@@ -89,6 +90,7 @@ class LocalBackend(Backend):
     def open_or_create(self, name: str, timeout: float, ages: Ages) -> Database:
         """Raises HeldEarlier; Unavailable, Refused."""
         path, floor = self._path(name), 0
+        until = self.clock() + timeout
         try:
             make_directory(self.directory)
             found = check_directory(self.directory, _mountinfo())
@@ -97,7 +99,7 @@ class LocalBackend(Backend):
                     return Database(path, name, self.host, timeout)
                 except FileNotFoundError:
                     with suppress(FileNotFoundError):  # a tidier took us for dead, or the directory went
-                        create_lock(path, name, found.st_gid if is_shared(found) else None, self.host, floor)
+                        self._create(name, found, floor, until - self.clock())
                 except EarlierLayout:
                     from .local_earlier import take_over
 
@@ -108,6 +110,13 @@ class LocalBackend(Backend):
         except OSError as error:
             raise failure(self.directory, error) from error
         raise Unavailable(f"{path} is removed or replaced all the time")
+
+    def _create(self, name: str, directory: os.stat_result, floor: int, timeout: float) -> None:
+        from . import local_floor
+
+        with local_floor.fixed(self.directory, timeout):
+            floor = max(floor, local_floor.read(self.directory))
+            create_lock(self._path(name), name, _group(directory), self.host, floor)
 
     def enqueue(self, request: Request) -> LocalTicket:
         return LocalTicket(self, request)
@@ -141,7 +150,7 @@ class LocalBackend(Backend):
     def renew(self, grant: Grant, timeout: float) -> Grant:
         steps, valid_from = self._steps(), self.clock()
         ttl = self._change(grant, lambda sql: steps.renew(sql, grant), timeout)
-        return Grant(grant.name, grant.owner, grant.token, ttl, valid_from)
+        return grant._replace(ttl=ttl, valid_from=valid_from)
 
     def alarm(self, grant: Grant) -> int | None:
         return None
@@ -225,23 +234,17 @@ class LocalBackend(Backend):
 
     def locks(self, timeout: float) -> Iterator[LockState]:
         """Files that cannot be read do not hide the others: the first such error is raised behind the last lock."""
-        problem: DistlockError | None = None
+        return look_at_all(self._paths(), self.host, self.clock, timeout)
+
+    def _paths(self) -> list[Path]:
+        """Of all locks."""
         try:
             self._check_if_there()
-            files = sorted(entry for entry in os.listdir(self.directory) if entry.endswith(SUFFIX))
+            return [self.directory / entry for entry in sorted(os.listdir(self.directory)) if entry.endswith(SUFFIX)]
         except FileNotFoundError:
-            return
+            return []
         except OSError as error:
             raise failure(self.directory, error) from error
-        for file in files:
-            try:
-                yield look(self.directory / file, None, self.host, self.clock, timeout)
-            except (FileNotFoundError, Moved):
-                continue
-            except DistlockError as error:
-                problem = problem or error
-        if problem is not None:
-            raise problem
 
     def _check_if_there(self) -> None:
         try:
@@ -260,6 +263,24 @@ class LocalBackend(Backend):
     def reset_fence(self, resource: str, index: int, timeout: float) -> None:
         self.advance_fence(resource, index, 0, timeout)
 
+    def probe(self, timeout: float) -> Probe:
+        from .local_probe import probe
+
+        return probe(self.directory, _mountinfo())
+
+    def purge(
+        self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
+    ) -> Iterator[str]:
+        """A lock that cannot be read stays, and hides no other: the first such error is raised at the end. There are no
+        fence registers."""
+        if fences:
+            return
+        from .local_purge import purge
+
+        paths = self._paths()
+        if paths:
+            yield from purge(paths, wanted, unused_for, self.host, self.clock, timeout)
+
     def places(self, name: str) -> tuple[str, ...]:
         return (str(self._path(name)),)
 
@@ -268,6 +289,10 @@ class LocalBackend(Backend):
             _, (database, ticket) = self._kept.popitem()
             unlock_byte(database.descriptor, ticket)  # a watcher's duplicate would keep it locked
             database.close()
+
+
+def _group(directory: os.stat_result) -> int | None:
+    return directory.st_gid if is_shared(directory) else None
 
 
 def _mountinfo() -> str:

@@ -70,8 +70,7 @@ class Ages:
     def __init__(self, host: Host, clock: Callable[[], float]) -> None:
         self._host = host
         self._clock = clock
-        self._watched: tuple[str, int] | None = None
-        self._since = 0.0
+        self._watched: dict[int, tuple[str, int, float]] = {}  # by index: owner, changes, since when
 
     def now(self) -> float:
         """The host's clock, the same in all its time namespaces."""
@@ -87,7 +86,8 @@ class Ages:
             and not self._host.contained
         ):
             return inf
-        if self._watched != (record.owner, record.changes):
-            self._watched = (record.owner, record.changes)
-            self._since = now
-        return now - self._since
+        owner, changes, since = self._watched.get(record.holder_index, ("", -1, 0.0))
+        if (owner, changes) != (record.owner, record.changes):
+            since = now
+            self._watched[record.holder_index] = (record.owner, record.changes, since)
+        return now - since

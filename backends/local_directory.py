@@ -75,7 +75,7 @@ def check_directory(directory: Path, mountinfo: str) -> os.stat_result:
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigurationError(f"{directory} is not a directory")
     kind = file_system(directory.resolve(), mountinfo)
-    if kind in NETWORK_FILE_SYSTEMS or (kind.startswith("fuse.") and kind not in LOCAL_FUSE):
+    if is_network(kind):
         raise ConfigurationError(f"{directory} is on a network file system ({kind}), where local locks do not hold")
     if found.st_mode & stat.S_IWOTH:
         raise ConfigurationError(f"{directory} is writable by everybody; chmod o-w {directory}")
@@ -88,6 +88,11 @@ def check_directory(directory: Path, mountinfo: str) -> os.stat_result:
     elif found.st_uid not in (0, me):
         raise Refused(f"{directory} belongs to uid {found.st_uid}, we are uid {me}, and its group does not share it")
     return found
+
+
+def is_network(kind: str) -> bool:
+    """Whether this type of file system is one, or may be."""
+    return kind in NETWORK_FILE_SYSTEMS or (kind.startswith("fuse.") and kind not in LOCAL_FUSE)
 
 
 def is_shared(directory: os.stat_result) -> bool:

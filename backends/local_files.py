@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 DATABASE = "lock.db"
 QUEUE = "queue"
 _LOGS = ("lock.db-wal", "lock.db-shm")
-_ABANDONED = 60.0
+ABANDONED = 60.0
+"""Seconds after which whoever was making or removing files is taken for dead."""
 _REMOVAL = 0.2
 """Seconds for which files may be missing while somebody removes them all one by one."""
 
@@ -105,24 +106,33 @@ def create(path: Path, group: int | None, fill: Callable[[Path], None]) -> None:
     try:
         for file in (unfinished / DATABASE, unfinished / QUEUE):
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            _give(file, 0o600 if group is None else 0o660, group)
+            give(file, 0o600 if group is None else 0o660, group)
         fill(unfinished)
         for file in (unfinished / DATABASE, unfinished / QUEUE):
-            _sync(file)
+            sync(file)
         # Before the group can write here, so that nothing in it is anybody else's. SQLite's logs get the group too.
-        _give(unfinished, 0o700 if group is None else 0o2770, group)
-        _sync(unfinished)
+        give(unfinished, 0o700 if group is None else 0o2770, group)
+        sync(unfinished)
         os.rename(unfinished, path)
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         if not path.is_dir() or error.filename2 is None:
             raise
         # somebody else was first, with a complete one
     finally:
-        _remove(unfinished)
+        remove(unfinished)
 
 
-def _give(path: Path, mode: int, group: int | None) -> None:
+def put_aside(path: Path) -> Path:
+    """Takes a lock out of everybody's sight, for ``remove``; as what is unfinished is, so that it is removed one day
+    whatever happens to us. Raises OSError."""
+    aside = path.with_name(f"{path.name}.{os.urandom(8).hex()}.new")
+    os.rename(path, aside)
+    sync(path.parent)
+    return aside
+
+
+def give(path: Path, mode: int, group: int | None) -> None:
     if group is not None and path.stat().st_gid != group:
         os.chown(path, -1, group)
     path.chmod(mode)  # whatever the umask
@@ -132,19 +142,22 @@ def _remove_abandoned(path: Path) -> None:
     """What a creator left that was killed half-way. One that is only slow fails to rename, and begins again."""
     for unfinished in path.parent.glob(f"{path.name}.*.new"):
         with suppress(FileNotFoundError):
-            if time.time() - unfinished.stat().st_mtime > _ABANDONED:
-                _remove(unfinished)
+            if time.time() - unfinished.stat().st_mtime > ABANDONED:
+                remove(unfinished)
 
 
-def _remove(unfinished: Path) -> None:
+def remove(unfinished: Path) -> None:
     """By hand: shutil costs 3 ms to import."""
     with suppress(FileNotFoundError):
-        for file in unfinished.iterdir():
-            file.unlink(missing_ok=True)
-        unfinished.rmdir()
+        if unfinished.is_dir():
+            for file in unfinished.iterdir():
+                file.unlink(missing_ok=True)
+            unfinished.rmdir()
+        else:
+            unfinished.unlink()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

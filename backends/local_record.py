@@ -8,6 +8,9 @@ from typing import Any, NamedTuple, Self
 from .base import SUCCESS, SUCCESS_KEPT, Client, Mark, Marked, Request
 from .local_boot import Host
 
+SEVERAL = "several holders"
+"""The owner in the lock's row while its holders are in rows of their own (local_several.py). No owner id is like it."""
+
 CLIENT = "owner, host, pid, user, command, label, since"
 _RECORD = (
     "token, reserved, reserver, tickets, changes, changed, boot, machine, contained, namespace, uid, started, ticket,"
@@ -35,6 +38,8 @@ class Record(NamedTuple):
     kept: int
     revoked: str | None
     holder: Client
+    holders: int = 1
+    holder_index: int = 0
 
     @classmethod
     def of_layout_1(cls, row: Sequence[Any]) -> Self:
@@ -65,6 +70,13 @@ def read(sql: sqlite3.Connection) -> Record:
     return Record(*values)
 
 
+def of_place(row: Sequence[Any]) -> Record:
+    """One of several holders, of the columns that local_several.py names; without the lock's own counters."""
+    index, holders, token, changes, changed, *rest = row
+    values = (token, 0, "", 0, changes, changed, *rest[:10], Client(*rest[10:]), holders, index)
+    return Record(*values)
+
+
 def waiters(sql: sqlite3.Connection, up_to: int | None = None) -> dict[int, Client]:
     """Ticket by ticket, in order, the dead ones too; all, or those up to and with a ticket."""
     rows = sql.execute(
@@ -75,7 +87,7 @@ def waiters(sql: sqlite3.Connection, up_to: int | None = None) -> dict[int, Clie
 
 def add_waiter(sql: sqlite3.Connection, ticket: int, client: Client) -> None:
     sql.execute("UPDATE lock SET tickets = max(tickets, ?)", (ticket,))
-    sql.execute(f"INSERT INTO waiter (ticket, {CLIENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (ticket, *_columns(client)))
+    sql.execute(f"INSERT INTO waiter (ticket, {CLIENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (ticket, *columns(client)))
 
 
 def drop_waiter(sql: sqlite3.Connection, ticket: int) -> None:
@@ -97,7 +109,7 @@ def write_grant(
         " revoked = NULL",
         (
             *(ticket, token, now, host.boot, host.machine, host.contained, host.namespace, uid, started, request.ttl),
-            *_columns(request.client._replace(since=time.time())),
+            *columns(request.client._replace(since=time.time())),
         ),
     )
 
@@ -157,6 +169,15 @@ def read_mark(sql: sqlite3.Connection, slot: str) -> Marked | None:
     return None if row is None else Marked(row[0], now - row[0])
 
 
-def _columns(client: Client) -> tuple[object, ...]:
+def is_marked(sql: sqlite3.Connection) -> bool:
+    """Whether any mark is yet to be remembered."""
+    now = time.time()
+    return (
+        read_mark(sql, SUCCESS) is not None
+        or sql.execute("SELECT 1 FROM mark WHERE till > ? LIMIT 1", (now,)).fetchone() is not None
+    )
+
+
+def columns(client: Client) -> tuple[object, ...]:
     """argv[0] and host names may hold bytes that are no UTF-8, which SQLite refuses; these texts are for people."""
     return tuple(text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text for text in client)
