@@ -94,12 +94,12 @@ class LocalBackend(Backend):
         try:
             make_directory(self.directory)
             found = check_directory(self.directory, _mountinfo())
-            for _ in range(4):
+            while (left := until - self.clock()) > 0:
                 try:
                     return Database(path, name, self.host, timeout)
                 except FileNotFoundError:
                     with suppress(FileNotFoundError):  # a tidier took us for dead, or the directory went
-                        self._create(name, found, floor, until - self.clock())
+                        self._create(name, found, floor, left)
                 except EarlierLayout:
                     from .local_earlier import take_over
 
@@ -271,15 +271,12 @@ class LocalBackend(Backend):
     def purge(
         self, wanted: Callable[[str], bool], unused_for: float, timeout: float, *, fences: bool = False
     ) -> Iterator[str]:
-        """A lock that cannot be read stays, and hides no other: the first such error is raised at the end. There are no
-        fence registers."""
+        """A lock that cannot be read stays, and hides no other: raised at the end. There are no fence registers."""
         if fences:
             return
         from .local_purge import purge
 
-        paths = self._paths()
-        if paths:
-            yield from purge(paths, wanted, unused_for, self.host, self.clock, timeout)
+        yield from purge(self.directory, self._paths(), wanted, unused_for, self.host, self.clock, timeout)
 
     def places(self, name: str) -> tuple[str, ...]:
         return (str(self._path(name)),)

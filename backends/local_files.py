@@ -74,9 +74,12 @@ class Files:
                 time.sleep(0.01)
 
     def remember_database(self) -> None:
-        """Once it is open, and its logs with it."""
+        """Once it is open, and its logs with it. Raises Moved."""
         for path in (self.database, *(self.path / log for log in _LOGS)):
-            found = path.lstat()
+            try:
+                found = path.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                raise Moved from None
             self._known[str(path)] = found.st_dev, found.st_ino
 
     def check(self) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 def purge(
+    directory: Path,
     paths: Sequence[Path],
     wanted: Callable[[str], bool],
     unused_for: float,
@@ -30,10 +31,9 @@ def purge(
     clock: Callable[[], float],
     timeout: float,
 ) -> Iterator[str]:
-    """Of the locks at these paths, all of one directory. Raises the first error of one that cannot be purged at the
+    """Of the locks at these paths in the directory. Raises the first error of one that cannot be purged at the
     end: Unavailable, Refused."""
     problem: DistlockError | None = None
-    directory = paths[0].parent
     try:
         found = directory.stat()
         group = found.st_gid if is_shared(found) else None
@@ -46,6 +46,8 @@ def purge(
                 if name is not None:
                     yield name
         _sweep(directory)
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise failure(directory, error) from error
     if problem is not None:
@@ -75,10 +77,11 @@ def _purged(
         if not wanted(database.name):
             return None
         with floor.fixed(path.parent, timeout, to_change=True), database.transaction(timeout) as sql:
-            unused = time.time() - (path / QUEUE).stat().st_mtime  # wall clock, as marks are: a reboot is no use
-            if (unused_for > 0 and unused < unused_for) or _is_needed(sql, database, Ages(host, clock)):
-                return None
             record = record_of.read(sql)
+            unused = time.time() - (path / QUEUE).stat().st_mtime  # wall clock, as marks are: a reboot is no use
+            least = unused_for if record.changes else max(unused_for, ABANDONED)  # one just made is yet to be granted
+            if (least > 0 and unused < least) or _is_needed(sql, database, Ages(host, clock)):
+                return None
             floor.raise_to(path.parent, max(record.token, record.reserved), group)
             aside = put_aside(path)
         return database.name

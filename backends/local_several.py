@@ -118,7 +118,7 @@ def write_wish(sql: sqlite3.Connection, ticket: int, holders: int) -> None:
     """What a waiter says; one without a row wants the lock alone."""
     _make_tables(sql)
     sql.execute("DELETE FROM wish WHERE ticket NOT IN (SELECT ticket FROM waiter)")
-    sql.execute("INSERT INTO wish (ticket, holders) VALUES (?, ?)", (ticket, holders))
+    sql.execute("INSERT OR REPLACE INTO wish (ticket, holders) VALUES (?, ?)", (ticket, holders))
 
 
 def wish_alike(sql: sqlite3.Connection, tickets: Sequence[int], holders: int) -> bool:

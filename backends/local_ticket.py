@@ -89,7 +89,8 @@ class LocalTicket(Ticket):
         return grant
 
     def _attempt(self) -> Grant | None:
-        for _ in range(3):
+        until = self._backend.clock() + self._timeout
+        while self._backend.clock() < until:
             if self._database is None:
                 self._database = self._open()
             if self._database is None:
