@@ -154,7 +154,10 @@ class AdvisoryBackend(PostgresBackend):
             if self._is_ours(grant.name, grant.owner, grant.holders):
                 (row,) = self.link.ask_here(self.renewal(grant, "true", "pg_backend_pid()"), until)
             else:
-                row = self._taken_up(grant, until)
+                try:
+                    row = self._taken_up(grant, until)
+                except Dropped:  # a session that did not have it
+                    row = self._taken_up(grant, until)
         except MissingTables:
             raise LeaseLost("its table was removed") from None
         except Dropped:

@@ -260,3 +260,19 @@ def test_a_slow_answer_does_not_end_the_session(server: PostgresServer, url: str
         assert backend.link.session == session
         backend.release(grant, 5.0)
     wait_until(lambda: left_behind(server) == NOTHING)
+
+
+@pytest.mark.parametrize("holders", [1, 2])
+def test_the_end_of_a_session_that_does_not_have_the_lock_loses_no_lease(server: PostgresServer, holders: int) -> None:
+    """Of a backend that renews for another one, and had its session ended while it had something else."""
+    with opened(server.advisory_url) as backend, opened(server.advisory_url) as other:
+        take(other, "another")
+        grant = take(backend, "job", holders=holders)
+        assert backend.revoke("another", _token(server, "another"), None, "al", 5.0, now=True)
+        other.renew(grant, 5.0)
+        backend.renew(grant, 5.0)
+
+
+def _token(server: PostgresServer, name: str) -> int:
+    (token,) = server.sql("SELECT token FROM distlock_lock WHERE name = %s", name.encode())
+    return int(token)
