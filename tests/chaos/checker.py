@@ -12,8 +12,11 @@ AWAKE = 0.2
 """Seconds after a thaw of everything within which a child may yet be seen: nothing of the program ran before."""
 CODES = {0, 69, 75, 76, -9, -15}
 """That a run may end with in a campaign: done, backend away, not had in time, lost, killed, ended by the signal."""
-NOTHING_STARTED = "distlock: the renewer ended before it got the lock; nothing was started"
-"""With code 70, of a run that was waiting when its renewer was killed."""
+NOTHING_STARTED = (
+    "distlock: the renewer ended before it got the lock; nothing was started",
+    "distlock: the process that waited to become COMMAND was killed; nothing was started",
+)
+"""With code 70, of a run that was waiting when a process of it was killed."""
 
 
 def violations(history: History) -> list[str]:
@@ -78,7 +81,7 @@ def _ends(history: History) -> Iterator[str]:
     for run in history.runs:
         if run.code is None:
             yield f"no end: {run.lock}: pid {run.supervisor} had to be killed after {run.took:.1f} s: {run.stderr}"
-        elif run.code == 70 and run.stderr == NOTHING_STARTED:
+        elif run.code == 70 and run.stderr in NOTHING_STARTED:
             continue
         elif run.code not in CODES:
             yield f"code {run.code}: {run.lock}: {run.stderr}"

@@ -71,7 +71,8 @@ def test_a_fence_that_lets_a_stale_token_pass() -> None:
     [
         (None, "", False),
         (70, "distlock: internal error: KeyError: 'a'", False),
-        (70, NOTHING_STARTED, True),
+        (70, NOTHING_STARTED[0], True),
+        (70, NOTHING_STARTED[1], True),
         (1, "Traceback (most recent call last): …", False),
         (0, "Traceback (most recent call last): …", False),
         (69, "distlock: the backend does not answer", True),
