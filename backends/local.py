@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from . import local_floor
 from . import local_record as record_of
 from .base import (
     SUCCESS,
@@ -112,9 +113,7 @@ class LocalBackend(Backend):
         raise Unavailable(f"{path} is removed or replaced all the time")
 
     def _create(self, name: str, directory: os.stat_result, floor: int, timeout: float) -> None:
-        from . import local_floor
-
-        with local_floor.fixed(self.directory, timeout):
+        with local_floor.unpurged(self.directory, timeout):
             floor = max(floor, local_floor.read(self.directory))
             create_lock(self._path(name), name, _group(directory), self.host, floor)
 

@@ -24,6 +24,7 @@ from . import local_witness as witness
 from .base import DistlockError, Unavailable
 from .local_directory import failure
 from .local_files import DATABASE, QUEUE, Files, create, damaged
+from .local_floor import unpurged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,16 +57,20 @@ class Database:
         self._patience = -1
         self._connection: sqlite3.Connection | None = None
         try:
-            self._files = Files(path, to_write=to_write)
+            with unpurged(path.parent, timeout):
+                self._files = Files(path, to_write=to_write)
+                self.descriptor = self._files.queue
+                self.name = self._opened(name, timeout)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise failure(path, error) from error
-        self.descriptor = self._files.queue
+
+    def _opened(self, name: str | None, timeout: float) -> str:
         try:
             if self._files.size < witness.SIZE:
-                raise damaged(path, f"{QUEUE} is too short")
-            self.name = self._verified(name, timeout)
+                raise damaged(self.path, f"{QUEUE} is too short")
+            return self._verified(name, timeout)
         except BaseException:
             self.close()
             raise

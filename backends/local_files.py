@@ -128,10 +128,9 @@ def create(path: Path, group: int | None, fill: Callable[[Path], None]) -> None:
 
 def put_aside(path: Path) -> Path:
     """Takes a lock out of everybody's sight, for ``remove``; as what is unfinished is, so that it is removed one day
-    whatever happens to us. Raises OSError."""
+    whatever happens to us. Not synced: a power loss may bring it back as it was. Raises OSError."""
     aside = path.with_name(f"{path.name}.{os.urandom(8).hex()}.new")
     os.rename(path, aside)
-    sync(path.parent)
     return aside
 
 

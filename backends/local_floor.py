@@ -3,7 +3,8 @@
 New locks begin at the time in microseconds, so above older ones unless the clock was set back; and at the floor, for
 then. Whoever makes a lock keeps the directory locked (shared) from reading the floor until the lock is in place, and a
 purge (alone) from writing it until the lock is gone: else one that read it early could put a lock with older tokens
-where one was purged meanwhile.
+where one was purged meanwhile. Who opens a lock keeps it locked (shared) as well until all files are open: SQLite opens
+its log by path and late, and would pair that of a new lock with the database of a purged one.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _LOOK_AGAIN = 0.01
 
 
 @contextmanager
-def fixed(directory: Path, timeout: float, *, to_change: bool = False) -> Iterator[None]:
-    """While nobody changes the floor; ``to_change``: while nobody makes a lock either. Raises OSError, Unavailable."""
+def unpurged(directory: Path, timeout: float, *, alone: bool = False) -> Iterator[None]:
+    """While nobody purges; ``alone``: while nobody makes or opens a lock either. Raises OSError, Unavailable."""
     until = time.monotonic() + timeout
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         while True:
             try:
-                fcntl.flock(descriptor, (fcntl.LOCK_EX if to_change else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() >= until:

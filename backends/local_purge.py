@@ -76,7 +76,7 @@ def _purged(
     try:
         if not wanted(database.name):
             return None
-        with floor.fixed(path.parent, timeout, to_change=True), database.transaction(timeout) as sql:
+        with floor.unpurged(path.parent, timeout, alone=True), database.transaction(timeout) as sql:
             record = record_of.read(sql)
             unused = time.time() - (path / QUEUE).stat().st_mtime  # wall clock, as marks are: a reboot is no use
             least = unused_for if record.changes else max(unused_for, ABANDONED)  # one just made is yet to be granted

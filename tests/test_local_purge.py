@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from contenders import acquire, environment, request, take, try_once
-from distlock.backends.base import DistlockError, LockState, Mark, Unavailable
+from contenders import environment, request, take, try_once
+from distlock.backends.base import LockState, Mark, Unavailable
 from distlock.backends.local import LocalBackend
-from distlock.clock import boottime
 
 
 @pytest.fixture
@@ -83,53 +83,55 @@ def test_who_has_just_opened_the_lock_gets_a_new_one(backend: LocalBackend, url:
         other.close()
 
 
-def test_purges_and_grants_at_the_same_time(url: str) -> None:
-    until, stop = boottime() + 3.0, threading.Event()
-    inside, tokens, purged, problems = [0], [0], [0], list[Exception]()
+USER = """
+import os, sys, time
+from contenders import acquire, environment, request
+from distlock.backends.local import LocalBackend
 
-    def use() -> None:
-        mine = LocalBackend.from_url(url, environment())
-        try:
-            while boottime() < until:
-                with mine.enqueue(request("n", 30.0)) as ticket:
-                    grant = acquire(ticket)
-                inside[0] += 1
-                assert inside[0] == 1
-                assert grant.token is not None
-                assert grant.token > tokens[-1]
-                tokens.append(grant.token)
-                mine.renew(grant, 5.0)
-                inside[0] -= 1
-                mine.release(grant, 5.0)
-                time.sleep(0.002)
-        except (AssertionError, DistlockError) as error:
-            problems.append(error)
-        finally:
-            mine.close()
+url, stamps = sys.argv[1:]
+backend, out = LocalBackend.from_url(url, environment()), os.open(stamps, os.O_WRONLY | os.O_APPEND)
+until = time.monotonic() + 3.0
+while time.monotonic() < until:
+    with backend.enqueue(request("n", 30.0)) as ticket:
+        grant = acquire(ticket)
+    os.write(out, b"in %d\\n" % grant.token)
+    backend.renew(grant, 5.0)
+    os.write(out, b"out %d\\n" % grant.token)
+    backend.release(grant, 5.0)
+    time.sleep(0.002)
+"""
+PURGER = """
+import sys, time
+from contenders import environment
+from distlock.backends.local import LocalBackend
 
-    def clean() -> None:
-        mine = LocalBackend.from_url(url, environment())
-        try:
-            while not stop.is_set():
-                purged[0] += len(purge(mine))
-        except (AssertionError, DistlockError) as error:
-            problems.append(error)
+backend, count, until = LocalBackend.from_url(sys.argv[1], environment()), 0, time.monotonic() + 3.0
+while time.monotonic() < until:
+    count += len(list(backend.purge(lambda _: True, 0.0, 5.0)))
+print(count)
+"""
 
-    users = [threading.Thread(target=use) for _ in range(3)]
-    cleaners = [threading.Thread(target=clean) for _ in range(2)]
-    for thread in (*users, *cleaners):
-        thread.start()
-    for thread in users:
-        thread.join()
-    stop.set()
-    for thread in cleaners:
-        thread.join()
-    assert problems == []
-    assert purged[0] > 3
+
+def test_purges_and_grants_at_the_same_time(url: str, tmp_path: Path) -> None:
+    stamps = tmp_path / "stamps"
+    stamps.touch()
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, url, *more], stdout=subprocess.PIPE, cwd=Path(__file__).parent, text=True
+        )
+        for code, more in [(USER, [str(stamps)])] * 3 + [(PURGER, [])] * 2
+    ]
+    said = [process.communicate(timeout=30)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * len(started)
+    assert sum(int(text) for text in said if text) > 3
+    lines = stamps.read_text().split("\n")[:-1]
+    tokens = [int(line.removeprefix("in ")) for line in lines[::2]]
     assert len(tokens) > 10
+    assert lines == [f"{what} {token}" for token in tokens for what in ("in", "out")]
+    assert tokens == sorted(set(tokens))
 
 
-def test_no_lock_goes_while_one_is_being_made(backend: LocalBackend) -> None:
+def test_no_lock_goes_while_one_is_being_made_or_opened(backend: LocalBackend) -> None:
     """Its maker has read the floor already."""
     used(backend, "n")
     descriptor = os.open(backend.directory, os.O_RDONLY)
@@ -138,13 +140,22 @@ def test_no_lock_goes_while_one_is_being_made(backend: LocalBackend) -> None:
         with pytest.raises(Unavailable, match="busy"):
             purge(backend, timeout=0.2)
         used(backend, "other")
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        used(backend, "n")  # nothing is made
-        with pytest.raises(Unavailable, match="busy"), backend.enqueue(request("new", 3.0)):
-            pass
     finally:
         os.close(descriptor)
     assert sorted(purge(backend)) == ["n", "other"]
+
+
+def test_a_purge_that_is_frozen_holds_up_new_runs_and_no_holder(backend: LocalBackend) -> None:
+    grant = take(backend, "held")
+    descriptor = os.open(backend.directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable, match="busy"), backend.enqueue(request("new", 3.0)):
+            pass
+        backend.renew(grant, 5.0)
+        backend.release(grant, 5.0)
+    finally:
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("text", [b"", b"12", b"x\n", b"12\n13\n"])
