@@ -116,6 +116,8 @@ class Nemesis:
             return False
         if fault.what == "take away":
             return self._take_away(worker)
+        if fault.what == "kill both" and "daemon" in worker.mode:
+            return False  # nobody is left to end what the command had started: docs/supervision.md says so
         return self._hurt_run(process.pid, fault)
 
     # -- the processes of one run ------------------------------------------------------------------------------------

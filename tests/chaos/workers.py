@@ -42,6 +42,8 @@ class Worker:
     proxies: list[Proxy] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
+    mode: str = ""
+    """Of the child that is running."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _networks: ExitStack = field(default_factory=ExitStack)
     _thread: threading.Thread | None = None
@@ -74,7 +76,7 @@ class Worker:
     def _work(self) -> None:
         while not self._stop.is_set():
             lock = self.random.choice(self.locks)
-            mode = self.random.choice(self.modes)
+            self.mode = mode = self.random.choice(self.modes)
             seconds = self.random.choice(self.jobs)
             self._run(lock, mode, seconds)
 
