@@ -58,6 +58,11 @@ def _first(prefix: bytes, place: int) -> Message:
     )
 
 
+def _older(key: bytes, place: int) -> Message:
+    """What is stored under the key was written before ``place``."""
+    return _COMPARE(target=_COMPARE.MOD, result=_COMPARE.LESS, key=key, mod_revision=place)
+
+
 def created(key: bytes, revision: int) -> Message:
     return _COMPARE(target=_COMPARE.CREATE, result=_COMPARE.EQUAL, key=key, create_revision=revision)
 
@@ -130,10 +135,14 @@ def enter(name: str, lease: int, value: bytes, *, layout: bytes | None, waiting:
 
 def take(name: str, lease: int, place: int, value: bytes, *, layout: bytes | None) -> Message:
     """Make the waiter at ``place`` the holder if nobody is before it: its key moves from the waiter's lease to
-    ``lease`` and keeps its create revision, the token, which is written down."""
+    ``lease`` and keeps its create revision, the token, which is written down. Not if one of several was granted the
+    lock since: that has a greater token."""
     mine, record, prefix = stored.key(name, lease), stored.record(name), stored.queue(name)
+    compares = [created(mine, place), _first(prefix, place), *known_layout(record, layout)]
+    if layout == stored.SEVERAL:
+        compares.append(_older(record, place))
     return pb.TxnRequest(
-        compare=[created(mine, place), _first(prefix, place), *known_layout(record, layout)],
+        compare=compares,
         success=[put(mine, value, lease), put(record, stored.encode_token(place))],
         failure=[get(record), get(mine), last(prefix, older_than=place), _any_index(name)],
     )

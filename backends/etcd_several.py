@@ -51,6 +51,9 @@ class SeveralTicket(EtcdTicket):
             return self._hold(crowd, index, until)
         if not self._place:
             self._queue_up(until)
+        elif len(before) < self._holders and alike:
+            # A holder's key is gone, and its index is not yet: that ends with its lease.
+            self._wait_for(stored.indexes(self._name), crowd.revision)
         elif len(before) <= self._holders and alike:
             self._wait_for(stored.queue(self._name), crowd.revision)
         elif crowd.last is not None:

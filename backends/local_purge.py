@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from . import local_floor as floor
@@ -73,22 +74,25 @@ def _purged(
     except (FileNotFoundError, Moved, EarlierLayout):
         return None
     aside: Path | None = None
+    kept_out = ExitStack()
     try:
         if not wanted(database.name):
             return None
-        with floor.unpurged(path.parent, timeout, alone=True), database.transaction(timeout) as sql:
+        with database.transaction(timeout) as sql:
             record = record_of.read(sql)
             unused = time.time() - (path / QUEUE).stat().st_mtime  # wall clock, as marks are: a reboot is no use
             least = unused_for if record.changes else max(unused_for, ABANDONED)  # one just made is yet to be granted
             if (least > 0 and unused < least) or _is_needed(sql, database, Ages(host, clock)):
                 return None
+            kept_out.enter_context(floor.unpurged(path.parent, timeout, alone=True))
             floor.raise_to(path.parent, max(record.token, record.reserved), group)
             aside = put_aside(path)
         return database.name
     except (FileNotFoundError, Moved):
         return None
     finally:
-        database.close()
+        database.close()  # while nobody makes another lock there: SQLite removes logs by path
+        kept_out.close()
         if aside is not None:
             remove(aside)
 

@@ -119,9 +119,12 @@ class LocalTicket(Ticket):
             before = [ticket for ticket in queue if not self._ticket or ticket < self._ticket]
             there, free_for = self._look(sql, record, before, now)
             patience = FROZEN if len(before) == 1 else FROZEN_SEVERAL
-            self._theirs = there[0].holders if there and there[0].holders != request.holders else 0
+            others = bool(there) and there[0].holders != request.holders
+            # Whether holders of another boot live is known after their TTL: until then one waits, and is not refused.
+            known = any(one.boot == self._backend.host.boot for one in there)
+            self._theirs = there[0].holders if others and known else 0
             passes = free_for is not None and free_for > patience  # a frozen one
-            if not self._theirs and (passes or len(before) < self._room(sql, there, before, free_for)):
+            if not others and (passes or len(before) < self._room(sql, there, before, free_for)):
                 token = record.next_token(self._backend.host)
             if token:
                 for ticket in (*before[: int(passes)], self._ticket):  # a frozen head gets its place back if it thaws

@@ -20,6 +20,10 @@ _PAGE = 500
 _LOOK = """SELECT (SELECT max(version) FROM public.distlock_layout), encode(name, 'hex') FROM (
     SELECT DISTINCT {column} AS name FROM public.{table} WHERE {column} > {after} ORDER BY name LIMIT {page}
 ) AS names ORDER BY name"""
+_SHARED = (
+    "NOT EXISTS (SELECT FROM public.distlock_holder AS h, pg_stat_get_activity(h.backend)"
+    " WHERE h.name = lock.name AND h.backend IS NOT NULL)"
+)
 _HOLDERS = "holders AS (DELETE FROM public.distlock_holder AS h USING unused WHERE h.name = unused.name),"
 
 
@@ -39,6 +43,7 @@ def forget_locks(
                     unused_for=sql.number(unused_for),
                     key=str(sql.PURGING),
                     success_kept=sql.number(SUCCESS_KEPT),
+                    shared=_SHARED if holders else "true",
                     holders=holders,
                 )
             )

@@ -3,6 +3,7 @@
 -- in     names
 --        unused_for: seconds since they were used last
 --        key: of the advisory lock that keeps this apart from locks that are used for the first time
+--        shared: whether sessions that share an advisory lock are gone, though their leases are over
 --        holders: forgets what is left of several holders, or nothing
 -- gives  the names that were forgotten, in hexadecimal
 --
@@ -22,6 +23,7 @@ unused AS MATERIALIZED (
         AND coalesce(lock.expires_at <= now - {unused_for} * interval '1 second', true)
         AND coalesce(lock.succeeded_at + interval '{success_kept} seconds' <= now, true)
         AND NOT EXISTS (SELECT FROM pg_stat_get_activity(lock.backend) WHERE lock.backend IS NOT NULL)
+        AND {shared}
         AND NOT EXISTS (SELECT FROM public.distlock_waiter AS w WHERE w.name = lock.name AND {living})
         AND NOT EXISTS (SELECT FROM public.distlock_mark AS m WHERE m.name = lock.name AND m.kept_until > now)
     FOR UPDATE OF lock SKIP LOCKED

@@ -38,7 +38,7 @@ class PostgresTicket(Ticket):
         self._hopeful = True
 
     def poll(self) -> Grant | None:
-        for _ in range(4):
+        for _ in range(12):  # a purge may take a record away that was just made
             self._backend.link.connect(self._backend.clock() + self._call)
             self._asked = True
             row = self._backend.attempt(self._request, self._place, self._call, hopeful=self._hopeful)

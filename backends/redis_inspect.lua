@@ -25,7 +25,7 @@ if most then
     local holder_left = holders[at + 1] - now
     if holder_left > 0 then
       answer[#answer + 1] = whole(holder_left)
-      answer[#answer + 1] = redis.call('HGET', HOLDERS, holders[at])
+      answer[#answer + 1] = redis.call('HGET', HOLDERS, holders[at]) or ''
     end
   end
   answer[1], answer[2], answer[3] = 'several', whole(most), (#answer - 7) / 2

@@ -67,10 +67,11 @@ def _waiters(answer: list[bytes | int]) -> tuple[Client, ...]:
 
 def _holding(left: bytes | int, record: bytes | int) -> Holding | None:
     """None if nobody can read who it is."""
-    index, token, how, stored = bytes(record).split(b" ", 3)
-    known = decode(stored)
+    parts = record.split(b" ", 3) if isinstance(record, bytes) else []
+    known = decode(parts[3]) if len(parts) == 4 else None
     if known is None:
         return None
+    index, token, how, _ = parts
     return Holding(
         holder_index=int(index),
         token=int(token),

@@ -50,7 +50,11 @@ end
 local function free_index(wanted)
   local had = {}
   for _, owner in ipairs(redis.call('ZRANGE', PLACES, 0, -1)) do
-    had[place_of(owner)] = true
+    local index = place_of(owner)
+    if not index then
+      return nil -- somebody else's doing has lost which it is
+    end
+    had[index] = true
   end
   local index = wanted or 0
   while had[index] do

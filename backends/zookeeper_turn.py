@@ -82,7 +82,7 @@ class Turn:
 
     def _take(self, until: float, now: float, *, new: bool) -> None:
         place = self.place
-        if new and not self._beating:
+        if new and not self._beating and not self._mixed:
             place.record(until, Exists(place.path, True))
             return
         if self._mixed and self._outrun(until):

@@ -238,3 +238,31 @@ def test_a_free_lock_costs_no_more_for_being_for_several(
     before = asked()
     backend.release(take(backend, "n", holders=holders), 5.0)
     assert [now - then for now, then in zip(asked(), before, strict=True)] == [transactions, 0, 1, 1]
+
+
+def test_who_waited_for_one_behind_one_of_several_gets_a_greater_token(backend: EtcdBackend) -> None:
+    grants = [take(backend, "n", holders=2) for _ in range(2)]
+    with backend.enqueue(request("n", 30.0, holders=2)) as one_of_several:
+        assert one_of_several.poll() is None
+        for grant in grants:
+            backend.release(grant, 5.0)
+        with backend.enqueue(request("n", 30.0)) as plain:  # nobody holds it just now
+            assert plain.poll() is None
+            first = acquire(one_of_several, 5.0)
+            backend.release(first, 5.0)
+            second = acquire(plain, 5.0)
+    assert first.token
+    assert second.token
+    assert first.token < second.token
+
+
+def test_an_index_that_outlives_its_place_in_the_queue_is_had_when_it_ends(
+    server: EtcdMember, backend: EtcdBackend
+) -> None:
+    gone = take(backend, "n", 2.0, holders=2)
+    take(backend, "n", 30.0, holders=2)
+    with backend.enqueue(request("n", 30.0, holders=2)) as ticket:
+        assert ticket.poll() is None
+        (key,) = [key for key in server.keys("/distlock/lock/n/") if gone.owner in server.value(key)]
+        server.ctl("del", key)
+        assert acquire(ticket, 8.0).holder_index == gone.holder_index

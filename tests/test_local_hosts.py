@@ -168,3 +168,13 @@ def test_a_pid_namespace_is_a_container() -> None:
         assert shown[0] == "True"
         # Where /proc is that of the outer namespace, its pids are not ours to judge by.
         assert (len(shown) == 2) == own_proc
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(3, 1), (2, 3)])
+def test_holders_of_a_boot_that_may_be_gone_are_waited_out_by_who_wants_another_number(
+    fleet: Fleet, theirs: int, ours: int
+) -> None:
+    take(fleet.on(boot="a container's", contained=True), "n", 1.0, holders=theirs)
+    with fleet.on().enqueue(request("n", 30.0, holders=ours)) as ticket:
+        assert ticket.poll() is None
+        assert acquire(ticket, 6.0).holders == ours

@@ -11,6 +11,7 @@ from contenders import take
 from distlock.backends.base import Refused
 from postgres_fixtures import opened
 from postgres_servers import PostgresServer, postgres
+from processes import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +126,12 @@ def test_nothing_to_forget_where_there_are_no_tables(server: PostgresServer) -> 
         assert list(backend.purge(lambda _: True, 0.0, 5.0)) == []
         assert list(backend.purge(lambda _: True, 0.0, 5.0, fences=True)) == []
     assert server.sql("SELECT to_regclass('public.distlock_lock')") == [None]
+
+
+def test_a_session_that_still_shares_an_advisory_lock_keeps_the_record(server: PostgresServer) -> None:
+    """Its lease is over, but it is what says whose session is in the way."""
+    with opened(server.advisory_url) as frozen, opened(server.advisory_url) as other:
+        take(frozen, "job", 1.0, holders=2)
+        wait_until(lambda: not other.inspect("job", 5.0).held)
+        assert list(other.purge(lambda _: True, 0.0, 5.0)) == []
+        assert take(other, "job", seconds=5.0).holders == 1

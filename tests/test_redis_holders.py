@@ -238,3 +238,15 @@ def test_a_thousand_holders_are_fast(server: RedisServer, backend: RedisBackend)
     for grant in grants:
         backend.release(grant, 5.0)
     wait_until(lambda: set(keys(server)) == {token_key("n")})
+
+
+def test_holders_of_whom_only_the_places_are_left_are_in_the_way_and_seen_as_unknown(
+    server: RedisServer, backend: RedisBackend
+) -> None:
+    """As after an eviction, or somebody's DEL."""
+    take(backend, "n", 30.0, holders=2)
+    (lost,) = [key for key in server.command("KEYS", "*") if key.endswith(b":holders")]
+    server.command("DEL", lost)
+    assert try_once(backend, "n", holders=2) is None
+    for state in (backend.inspect("n", 5.0), *backend.locks(5.0)):
+        assert (state.held, state.holder, state.holdings) == (True, None, ())
