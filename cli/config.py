@@ -24,7 +24,10 @@ from .settings import ConfigOption, configuration, settings_of_run
 
 def config(
     action: Annotated[
-        str | None, typer.Argument(metavar="[init]", help="Write a commented file, over nothing.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[init]", help="Write a commented file, over nothing; root: in /etc.", show_default=False
+        ),
     ] = None,
     config: ConfigOption = None,
     lock: Annotated[str | None, typer.Option("--lock", metavar="NAME", help="What counts for this lock.")] = None,

@@ -60,6 +60,8 @@ def release(
             _ask(meant or state, now)
         if not engine.revoke(lock, number, owner, _who(), TIMEOUT, now=now):
             state = engine.inspect(lock, TIMEOUT)
+            if not state.held:
+                raise StaleToken(f"{quoted(lock)}: nobody holds it; nothing was done")
             what = f"token {number}" if owner is None else f"owner {quoted(owner)}"
             nobody = "its holder has not" if state.max_holders == 1 else "none of its holders has"
             raise StaleToken(f"{quoted(lock)}: {nobody} {what}: {describe(state)}; nothing was done")

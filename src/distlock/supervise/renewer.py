@@ -138,7 +138,8 @@ class Renewer:
             raise
 
     def _acquire(self, backend: Backend) -> Grant:
-        on_waiting = self._waiting if self._plan.verbosity >= 1 or self._plan.keeping.log else None
+        waits = self._plan.wait != 0 and (self._plan.verbosity >= 1 or self._plan.keeping.log)
+        on_waiting = self._waiting if waits else None
         wanted = terms.wanted(self._plan, self._supervisor)
         grant = acquire(backend, wanted, self._channel.reading, on_waiting, self.account.asking)
         if other_ttl := check_granted(backend, grant, self._plan.ttl, self._plan.grace, RELEASE):
