@@ -46,8 +46,8 @@ def purge(
     """Forget locks that nobody uses any more; prints their names.
 
     Those that nobody holds or waits for, that match PATTERN (all, if there is none), unused for 30 days. What is yet
-    to be remembered of a lock, its last success (400 days) or a --once KEY, keeps it. Tokens granted later are greater than those
-    forgotten. Without PATTERN, lease files that killed runs of this user left on this host go as well.
+    to be remembered of a lock, its last success (400 days) or a --once KEY, keeps it. Tokens granted later are greater
+    than those forgotten. Without PATTERN, lease files that killed runs of this user left on this host go as well.
     """
     age = duration_of("--unused-for", unused_for)
     if fences and not patterns:

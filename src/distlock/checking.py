@@ -42,7 +42,8 @@ def own_lease(environment: Mapping[str, str]) -> OwnLease:
         raise LeaseLost("no lease: not inside of a distlock run (DISTLOCK_OWNER is not set)")
     if not path:
         raise LeaseLost(
-            "no lease can be shown: DISTLOCK_LEASE is not set; this run has no lock (--fail-open), or could not write a lease file"
+            "no lease can be shown: DISTLOCK_LEASE is not set; this run has no lock (--fail-open), or could not write"
+            " a lease file"
         )
     try:
         with open(path, encoding="utf-8") as file:

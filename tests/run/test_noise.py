@@ -171,6 +171,11 @@ def test_whom_a_wait_is_for(lab: Lab, holder: Holder) -> None:
     assert process.wait(20) == 0
 
 
+def test_a_single_try_does_not_wait(lab: Lab, holder: Holder) -> None:
+    line = said(lab.run("-n", "-v", NAME, "true"), 75)
+    assert re.fullmatch(f"'{NAME}': {holder.described}", line)
+
+
 def test_the_label_of_the_holder(lab: Lab) -> None:
     holder = hold(lab, NAME, "--label", "it's \x1b[31mred\n, since never, token 1")
     line = said(lab.run("-w", "0.1", NAME, "true"), 75)
