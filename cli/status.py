@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distlock.backends.base import DistlockError
 from distlock.lock_view import VERSION, lock_view, select
 
 from .opening import TIMEOUT, BackendOption, opened
 from .settings import ConfigOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.backends.base import LockState
 
 
 def status(
@@ -42,9 +48,26 @@ def status(
     from .render import print_json, print_locks
 
     with opened(backend, config) as (engine, chosen):
-        states = select(engine.locks(TIMEOUT), patterns or [], everything)
+        found, problem = _readable(engine.locks(TIMEOUT))
+    states = select(found, patterns or [], everything)
     if as_json:
         print_json({"version": VERSION, "backend": chosen.shown, "locks": [lock_view(state) for state in states]})
     else:
         print_locks(states)
+    if problem is not None:
+        raise problem
     return None
+
+
+def _readable(locks: Iterator[LockState]) -> tuple[list[LockState], DistlockError | None]:
+    """A record that cannot be read does not hide the others: engines give these first. Raises what it is if there are
+    none."""
+    found: list[LockState] = []
+    try:
+        for state in locks:
+            found.append(state)  # noqa: PERF402 - those before an error count
+    except DistlockError as error:
+        if not found:
+            raise
+        return found, error
+    return found, None

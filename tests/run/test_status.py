@@ -226,3 +226,18 @@ def test_closed_stdout_is_an_error(lab: Lab) -> None:
         )
     assert done.returncode != 0
     assert done.stderr.startswith(b"distlock: ")
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]], ids=["table", "json"])
+def test_a_damaged_record_does_not_hide_the_others(lab: Lab, json_too: list[str]) -> None:
+    for name in ("a", "b", "damaged"):
+        hold(lab, name)
+    path = next(Path(place) for place in answer(lab, "inspect", "damaged")["keys"])
+    (path / "lock.db").unlink()
+    done = ask(lab, "status", *json_too)
+    assert done.returncode == 69
+    assert done.stderr.startswith("distlock: ")
+    assert done.stderr.count("\n") == 1
+    assert str(path) in done.stderr
+    names = [lock["name"] for lock in json.loads(done.stdout)["locks"]] if json_too else done.stdout.split()
+    assert {"a", "b"} <= set(names)
