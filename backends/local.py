@@ -12,6 +12,7 @@ import hashlib
 import os
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from .probe import Probe
 
 SUFFIX = ".lock"
+_TRIES = 4
 
 
 class LocalBackend(Backend):
@@ -95,12 +97,16 @@ class LocalBackend(Backend):
         try:
             make_directory(self.directory)
             found = check_directory(self.directory, _mountinfo())
-            while (left := until - self.clock()) > 0:
+            # Once it is made it can be opened, however long the making took.
+            for attempt in count():
+                left = until - self.clock()
+                if left <= 0 and attempt >= _TRIES:
+                    break
                 try:
                     return Database(path, name, self.host, timeout)
                 except FileNotFoundError:
                     with suppress(FileNotFoundError):  # a tidier took us for dead, or the directory went
-                        self._create(name, found, floor, left)
+                        self._create(name, found, floor, max(left, timeout / _TRIES))
                 except EarlierLayout:
                     from .local_earlier import take_over
 
