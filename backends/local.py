@@ -34,7 +34,7 @@ from .base import (
 )
 from .local_boot import Ages, Host
 from .local_database import Changed, Database, create_lock
-from .local_directory import check_directory, directory_of, failure, is_shared, make_directory
+from .local_directory import check_directory, directory_of, failure, make_directory, shared_group
 from .local_files import EarlierLayout, Moved
 from .local_look import look, look_at_all
 from .local_queue import unlock_byte
@@ -121,7 +121,7 @@ class LocalBackend(Backend):
     def _create(self, name: str, directory: os.stat_result, floor: int, timeout: float) -> None:
         with local_floor.unpurged(self.directory, timeout):
             floor = max(floor, local_floor.read(self.directory))
-            create_lock(self._path(name), name, _group(directory), self.host, floor)
+            create_lock(self._path(name), name, shared_group(directory), self.host, floor)
 
     def enqueue(self, request: Request) -> LocalTicket:
         return LocalTicket(self, request)
@@ -291,10 +291,6 @@ class LocalBackend(Backend):
             _, (database, ticket) = self._kept.popitem()
             unlock_byte(database.descriptor, ticket)  # a watcher's duplicate would keep it locked
             database.close()
-
-
-def _group(directory: os.stat_result) -> int | None:
-    return directory.st_gid if is_shared(directory) else None
 
 
 def _mountinfo() -> str:

@@ -99,6 +99,10 @@ def is_shared(directory: os.stat_result) -> bool:
     return bool(directory.st_mode & stat.S_IWGRP)
 
 
+def shared_group(directory: os.stat_result) -> int | None:
+    return directory.st_gid if is_shared(directory) else None
+
+
 def file_system(path: Path, mountinfo: str) -> str:
     """The type of the file system that a resolved path is on: that of its longest mount point, the last if several
     are mounted there ('' if unknown)."""

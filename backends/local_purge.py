@@ -13,7 +13,7 @@ from . import local_several as several
 from .base import DistlockError
 from .local_boot import Ages, Host
 from .local_database import Database
-from .local_directory import failure, is_shared
+from .local_directory import failure, shared_group
 from .local_files import ABANDONED, QUEUE, EarlierLayout, Moved, put_aside, remove
 from .local_queue import byte_is_locked
 
@@ -37,7 +37,7 @@ def purge(
     problem: DistlockError | None = None
     try:
         found = directory.stat()
-        group = found.st_gid if is_shared(found) else None
+        group = shared_group(found)
         for path in paths:
             try:
                 name = _purged(path, wanted, unused_for, host, clock, group, timeout)
