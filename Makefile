@@ -2,7 +2,7 @@
 # make lint, together, alone   the parts of it
 # make faults   servers and processes killed, frozen, cut off (PYTEST_ARGS goes to pytest, in both)
 #               JUNIT=FOLDER: a report of each run of pytest there
-# make chaos    a long campaign of random faults on each engine (SECONDS of faults for each, SEED)
+# make chaos    a long campaign of random faults on each engine (CHAOS_SECONDS of faults for each, CHAOS_SEED)
 # make bench    start-up, hand-off, memory        make dist   sdist and wheel in dist/
 # make deps     what the others need: Debian packages (.ci/packages) and .venv; no network once it is there
 
@@ -10,8 +10,8 @@ PYTEST_ARGS ?=
 JUNIT ?=
 # They mostly wait, so several at a time; each has servers, locks and folders of its own.
 AT_A_TIME ?= 4
-SECONDS ?= 240
-SEED ?= 1
+CHAOS_SECONDS ?= 240
+CHAOS_SEED ?= 1
 PYTHON ?= python3
 
 # Tests and benchmarks run the installed command and mean this one.
@@ -53,7 +53,7 @@ faults: deps
 report = $(if $(JUNIT),--junit-xml=$(JUNIT)/$(1).xml)
 
 chaos: deps
-	cd tests && python -m chaos.campaign --seconds $(SECONDS) --seed $(SEED)
+	cd tests && python -m chaos.campaign --seconds $(CHAOS_SECONDS) --seed $(CHAOS_SEED)
 
 bench: deps
 	python benchmarks/run.py

@@ -21,8 +21,9 @@ FILES = 1000
 
 def probe(directory: Path, mountinfo: str) -> Probe:
     """``mountinfo`` is the text of /proc/self/mountinfo. Raises Unavailable, Refused."""
-    there = next(candidate for candidate in (directory, *directory.parents) if candidate.exists())
+    there = directory
     try:
+        there = next(candidate for candidate in (directory, *directory.parents) if candidate.exists())
         found, room, kind = there.stat(), os.statvfs(there), file_system(there.resolve(), mountinfo)
     except OSError as error:
         raise failure(there, error) from error
@@ -33,7 +34,7 @@ def probe(directory: Path, mountinfo: str) -> Probe:
     )
     new = "" if there == directory else ", not made yet"
     server = f"SQLite {sqlite3.sqlite_version} in {directory} ({kind or 'unknown file system'}{new})"
-    return Probe(server, 0.0, findings)
+    return Probe(server, None, findings)
 
 
 def _mounted(path: Path, kind: str, room: os.statvfs_result) -> Iterator[Finding]:

@@ -84,4 +84,4 @@ def _counted(report: Report) -> str:
     warnings = sum(noted.level == "warning" for noted in report.found)
     if not warnings:
         return "Nothing to warn of."
-    return f"{warnings} warning{'s' if warnings > 1 else ''}. What each means: docs/doctor.md"
+    return f"{warnings} warning{'s' if warnings > 1 else ''}."

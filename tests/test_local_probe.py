@@ -27,7 +27,7 @@ def test_a_directory_that_is_fit(tmp_path: Path) -> None:
     found = probe(path, DISK)
     assert str(path) in found.server
     assert "ext4" in found.server
-    assert found.clock_offset == 0.0
+    assert found.clock_offset is None  # no server, no other clock
 
 
 def test_a_probe_makes_nothing(tmp_path: Path) -> None:
@@ -95,3 +95,17 @@ def test_another_users_directory() -> None:
         found = _probed_elsewhere(made, *identity)
     assert "another user's" in found
     assert "owner 4321" in found
+
+
+def test_below_a_directory_that_is_closed() -> None:
+    with directory(0o700) as made:
+        code = (
+            "import sys; from pathlib import Path; from distlock.backends.base import Refused;"
+            "from distlock.backends.local_probe import probe\n"
+            "try: probe(Path(sys.argv[1]), '')\n"
+            "except Refused as error: print(error)"
+        )
+        identity = ["setpriv", "--reuid=5432", "--regid=5432", "--clear-groups"]
+        command = [*identity, sys.executable, "-c", code, str(made / "locks")]
+        told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
+    assert "permission denied for uid 5432" in told

@@ -156,7 +156,7 @@ def _nothing_of(backend: Backend, name: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engines", nargs="*", default=list(SITES), help="by default all")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of faults, for each engine")
+    parser.add_argument("--seconds", type=float, default=240.0, help="of faults, for each engine")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=5)
     parser.add_argument("--fault", action="append", choices=nemesis.ALL, help="only these")
