@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
 import signal
@@ -223,6 +224,16 @@ class Host:
     def start(self, command: list[str]) -> subprocess.Popen[bytes]:
         return self._lab.spawn(command, self._environment)
 
+    def sees_a_waiter(self) -> bool:
+        """In the queue of any lock that is held."""
+        shown = subprocess.run(
+            [DISTLOCK, "status", "--json"],
+            env=self._lab.environment | self._environment,
+            capture_output=True,
+            check=True,
+        ).stdout
+        return any(lock["waiters"] for lock in json.loads(shown)["locks"])
+
 
 @pytest.fixture
 def hosts(two_labs: Lab) -> tuple[Host, Host]:
@@ -247,7 +258,7 @@ def test_a_leader_in_a_loop(hosts: tuple[Host, Host]) -> None:
     wait_until(lambda: tree.children(loop_of_b.pid))
     tree_of_a = tree.identify(run_of_a)
     assert tree_of_a
-    time.sleep(1.0)  # b is in the queue
+    wait_until(b.sees_a_waiter)
     tree.send([tree_of_a], signal.SIGKILL)
     takes_over(b.stamps, a.stamps)
     loop_of_b.terminate()
@@ -291,12 +302,15 @@ def test_systemd_reads_the_units(tmp_path: Path) -> None:
 def test_a_timer_on_three_hosts(lab: Lab) -> None:
     """One makes the backup; the others end with 75 meanwhile, which counts as a success, and with 0 afterwards."""
     service = unit(TIMER)["Service"]
-    job = program(lab.folder, "backup", f"echo done >> {lab.folder}/done; sleep 1")
+    gate = lab.folder / "gate"
+    job = program(lab.folder, "backup", f"echo done >> {lab.folder}/done; until [ -e {gate} ]; do sleep 0.05; done")
     line = service["ExecStart"].replace("/usr/local/bin/backup", str(job))
     runs = [lab.spawn(["/bin/sh", "-c", line], found_in(lab)) for _ in range(3)]
+    wait_until(lambda: [run.poll() for run in runs].count(75) == 2, 30)
+    gate.touch()
     said = [run.communicate(timeout=60) for run in runs]
     assert said == [(b"", b"")] * 3
-    assert sorted(run.returncode for run in runs) in ([0, 75, 75], [0, 0, 75])
+    assert sorted(run.returncode for run in runs) == [0, 75, 75]
     assert service["SuccessExitStatus"] == "75"
     late = lab.spawn(["/bin/sh", "-c", line], found_in(lab))
     assert late.wait(30) == 0
@@ -327,11 +341,11 @@ def test_a_leader_in_a_unit(hosts: tuple[Host, Host]) -> None:
     main_of_a = a.start([DISTLOCK, *words[1:]])
     a.stamps.writer()
     main_of_b = b.start([DISTLOCK, *words[1:]])
-    time.sleep(1.0)  # b is in the queue
+    wait_until(b.sees_a_waiter)
     main_of_a.kill()
     takes_over(b.stamps, a.stamps)
-    again = a.start([DISTLOCK, *words[1:]])  # RestartSec later
-    time.sleep(float(service["RestartSec"]))
+    again = a.start([DISTLOCK, *words[1:]])
+    wait_until(a.sees_a_waiter)
     main_of_b.terminate()
     assert main_of_b.wait(float(service["TimeoutStopSec"])) == -signal.SIGTERM
     takes_over(a.stamps, b.stamps)
