@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import typer
 
     from distlock.supervise.launch import Launch
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 COMMANDS = (
     "run",
@@ -127,6 +130,8 @@ def _quick(arguments: list[str]) -> int | None:
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] != ["run"]:
+        if sys.stdout is None:  # closed by the caller, who wants the code alone
+            _answer_nobody()
         return _answer(arguments, None)
     from distlock.notices import say
     from distlock.supervise.launch import Launch
@@ -166,8 +171,26 @@ def _answer(arguments: list[str], launch: Launch | None) -> int:
         return code_of(error)
     except BrokenPipeError:
         return 0  # whoever read the answer has seen enough
-    except Exception as error:  # noqa: BLE001 - users get one line and a code, never a traceback
-        where = "; -vv shows where" if arguments[:1] == ["run"] else ""
-        say(f"internal error: {type(error).__name__}: {error}{where}")
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            return _internal(error, arguments)
+        say(f"cannot write the answer: {error.strerror}")
+        _answer_nobody()  # what is left of it would fail once more
         return INTERNAL
+    except Exception as error:  # noqa: BLE001 - users get one line and a code, never a traceback
+        return _internal(error, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _answer_nobody() -> None:
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+
+
+def _internal(error: Exception, arguments: list[str]) -> int:
+    from distlock.notices import say
+
+    from .exits import INTERNAL
+
+    where = "; -vv shows where" if arguments[:1] == ["run"] else ""
+    say(f"internal error: {type(error).__name__}: {error}{where}")
+    return INTERNAL
