@@ -41,7 +41,6 @@ def release(
     others = [mark for mark in marks if mark.slot != SUCCESS]
     problem: Full | None = None
     spare: set[int] = set()
-    place = held.queue_lease
     try:
         if kept is None and not others:
             answer = link.ask("Txn", _prepared(grant, held, marks), until)
@@ -49,15 +48,13 @@ def release(
             answer, spare = _leave_with(link, grant, held, marks, kept, until)
         if holding.are_waiting(answer) and kept is None:
             time.sleep(AFTER_YOU)
-            if held.number is None:  # of several, who is left may hold: then nobody is in a hurry
-                place = 0  # nothing is under it, and it runs out in seconds: a write less for those who wait
     except Full as error:
         if kept is not None:
             raise
         # No key can be written, but ours goes with its lease all the same.
         link.revoke(held.lease, until)
         problem = error
-    revoke_all(link, (held.lease, place, *spare), until)
+    revoke_all(link, (held.lease, held.queue_lease, *spare), until)
     if others and problem is None:
         _sweep(link, grant.name, until)
     if others and problem is not None:

@@ -131,22 +131,6 @@ def test_a_lost_answer_at_the_release(
     assert 1 + (keep_for > 0) <= left <= 1 + (keep_for > 0) + (lost == "LeaseRevoke")
 
 
-def test_the_lease_of_a_place_that_was_left_in_a_hurry_runs_out(server: EtcdMember, backend: EtcdBackend) -> None:
-    """Who hands over to another waiter does not take the time to revoke it."""
-    held = take(backend, "n")
-    with opened(server.url) as other, backend.enqueue(request("n", 60.0)) as first:
-        assert first.poll() is None
-        with other.enqueue(request("n", 60.0)) as second:
-            assert second.poll() is None
-            backend.release(held, 5.0)
-            before = set(server.leases())
-            backend.release(acquire(first), 5.0)
-            assert len(before - set(server.leases())) == 1  # that which held the lock is revoked
-            last = acquire(second)
-        other.release(last, 5.0)
-        wait_until(lambda: nothing_left(server, record_of("n")), 10)
-
-
 # -- a lock that is kept -----------------------------------------------------------------------------------------------
 
 
