@@ -57,6 +57,7 @@ def test_first_come_first_served(lab: Lab) -> None:
     assert order.read_text().split() == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.alone  # it measures what others beside it would disturb
 @pytest.mark.parametrize("limit", ["0.4", "800ms", "1.5s"])
 def test_wait_is_honoured_to_a_tenth(lab: Lab, limit: str) -> None:
     hold(lab)
