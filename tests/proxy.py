@@ -46,6 +46,8 @@ class Proxy:
         self.accepted = 0
         self.swallowed = 0
         """Bytes, in the black hole."""
+        self.answered = 0
+        """Pieces of answers that have been passed on."""
         self._listener: socket.socket | None = None
         self._listen(0)
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
@@ -134,6 +136,7 @@ class Proxy:
         while half.waiting and half.waiting[0][0] <= boottime():
             try:
                 half.target.sendall(half.waiting.popleft()[1])
+                self.answered += half.answers
             except OSError:
                 self._drop(half)
                 return

@@ -63,6 +63,14 @@ def lab(tmp_path: Path, server: RedisServer) -> Iterator[Lab]:
     made.close()
 
 
+@pytest.fixture
+def lab_behind_proxy(tmp_path: Path, proxy: Proxy) -> Iterator[Lab]:
+    """The command, which reaches the server through the proxy."""
+    made = Lab(tmp_path, f"redis://127.0.0.1:{proxy.port}")
+    yield made
+    made.close()
+
+
 @contextmanager
 def opened(url: str) -> Iterator[RedisBackend]:
     backend = RedisBackend.from_url(url, environment())

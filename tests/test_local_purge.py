@@ -17,6 +17,7 @@ import pytest
 from contenders import environment, request, take, try_once
 from distlock.backends.base import LockState, Mark, Unavailable
 from distlock.backends.local import LocalBackend
+from processes import wait_until
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_marks_are_remembered_until_they_need_not_be(backend: LocalBackend) -> N
     grant = take(backend, "n")
     backend.release(grant, 5.0, (Mark("once", 0.0, 0.5),))
     assert purge(backend) == []
-    time.sleep(0.55)
+    wait_until(lambda: backend.marked("n", "once", 5.0) is None)
     assert purge(backend) == ["n"]
 
 

@@ -104,8 +104,8 @@ EXAMPLES = re.findall(r"^\.Dl (.+)$", section("EXAMPLES"), re.MULTILINE)
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_examples_are_lines_that_the_application_takes(line: str) -> None:
     """As far as its parser goes; README has the same ones, which are run."""
-    words = line.replace("\\(dq", '"').partition("distlock ")[2].split()
+    words = line.replace("\\(dq", '"').partition("distlock ")[2].partition(" -- ")[0].split()
     command = typer.main.get_command(build_app()).commands[words[0]]  # type: ignore[attr-defined]
-    assert {word.partition("=")[0] for word in words[1:] if word.startswith("-") and word not in ("--", "-a")} <= {
+    assert {word.partition("=")[0] for word in words[1:] if word.startswith("-")} <= {
         word for p in command.params for word in p.opts
     }

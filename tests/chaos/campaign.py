@@ -162,6 +162,10 @@ def main() -> None:
     parser.add_argument("--fault", action="append", choices=nemesis.ALL, help="only these")
     parser.add_argument("--keep", type=Path, help="a folder for all that was written down")
     options = parser.parse_args()
+    kept = [options.keep / engine / "campaign" for engine in options.engines] if options.keep else []
+    for folder in kept:
+        if folder.exists():
+            parser.error(f"{folder} is what an earlier campaign has written: remove it, or --keep another folder")
     bad = 0
     for engine in options.engines:
         with tempfile.TemporaryDirectory(prefix="distlock-chaos-") as made:

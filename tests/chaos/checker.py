@@ -8,6 +8,8 @@ from itertools import combinations, pairwise
 
 from .history import Freeze, History, Life
 
+STOPPING = 0.005
+"""Seconds within which a process that was told to stop does."""
 AWAKE = 0.2
 """Seconds after a thaw of everything within which a child may yet be seen: nothing of the program ran before."""
 CODES = {0, 69, 75, 76, -9, -15}
@@ -49,13 +51,18 @@ def _two_at_once(lives: Sequence[Life], freezes: Sequence[Freeze]) -> Iterator[s
         late = [
             stamp
             for stamp in earlier.stamps
-            if stamp >= later.first and not any(one.began <= stamp <= one.thawed + AWAKE for one in frozen)
+            if stamp >= later.first and not any(_excused(stamp, freeze) for freeze in frozen)
         ]
         if late:
             yield (
                 f"two at once: {earlier.lock}: {_name(earlier)} lived {late[-1] - later.first:.3f} s into the life of"
                 f" {_name(later)}"
             )
+
+
+def _excused(stamp: float, freeze: Freeze) -> bool:
+    """Not in between: a child that was not frozen with the others is found."""
+    return freeze.began <= stamp <= freeze.stopped + STOPPING or freeze.continued <= stamp <= freeze.thawed + AWAKE
 
 
 def _tokens(lives: Sequence[Life]) -> Iterator[str]:

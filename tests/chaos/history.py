@@ -43,6 +43,10 @@ class Freeze:
 
     supervisor: int
     began: float
+    stopped: float
+    """When the last of it had been told to stop."""
+    continued: float
+    """When the first of it was."""
     thawed: float
     """When the last of it was continued."""
 

@@ -139,20 +139,27 @@ class Nemesis:
             return _signal(others[:1], signal.SIGKILL)
         whom = {"stop supervisor": [supervisor], "stop renewer": renewers}.get(what)
         if whom is None:
-            return self._freeze(supervisor, [supervisor, *renewers, *others], fault.lasts)
+            return self._freeze(supervisor, fault.lasts)
         if not _signal(whom, signal.SIGSTOP):
             return False
         self._after(fault.lasts, lambda: _signal(whom, signal.SIGCONT))
         return True
 
-    def _freeze(self, supervisor: int, everything: list[int], seconds: float) -> bool:
+    def _freeze(self, supervisor: int, seconds: float) -> bool:
+        everything = [supervisor]
         began = boottime()
         if not _signal(everything, signal.SIGSTOP):
             return False
+        # What was started while others were being stopped is there at the next look: what is stopped starts nothing.
+        while more := [one.pid for one in tree.descendants(supervisor, frozenset()) if one.pid not in everything]:
+            _signal(more, signal.SIGSTOP)
+            everything += more
+        stopped = boottime()
 
         def thaw() -> None:
+            continued = boottime()
             _signal(everything[::-1], signal.SIGCONT)  # the child first: it has the longest start
-            self.freezes.append(Freeze(supervisor, began, boottime()))
+            self.freezes.append(Freeze(supervisor, began, stopped, continued, boottime()))
 
         self._after(seconds, thaw)
         return True
@@ -240,7 +247,10 @@ def _comm(pid: int) -> str:
 
 
 def _signal(pids: Sequence[int], number: signal.Signals) -> bool:
+    """Whether any of them was there to get it."""
+    delivered = 0
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-    return bool(pids)
+            delivered += 1
+    return delivered > 0

@@ -46,13 +46,23 @@ def test_two_locks_are_two() -> None:
 @pytest.mark.parametrize(("thawed", "sound"), [(3.0, True), (2.85, True), (2.7, False)])
 def test_what_was_frozen_may_be_seen_once_more(thawed: float, sound: bool) -> None:
     frozen = Life("a", "frozen", 5, 7, [1.0, 1.5, 3.01, 3.02])
-    history = History([frozen, life(2.5, 4, 6)], {}, [Freeze(7, 1.6, thawed)])
+    history = History([frozen, life(2.5, 4, 6)], {}, [Freeze(7, 1.6, 1.6, thawed, thawed)])
     assert (violations(history) == []) == sound
 
 
 def test_the_freeze_of_another_run_excuses_nothing() -> None:
     frozen = Life("a", "frozen", 5, 7, [1.0, 1.5, 3.01, 3.02])
-    assert violations(History([frozen, life(2.5, 4, 6)], {}, [Freeze(8, 1.6, 3.0)]))
+    assert violations(History([frozen, life(2.5, 4, 6)], {}, [Freeze(8, 1.6, 1.6, 3.0, 3.0)]))
+
+
+@pytest.mark.parametrize(
+    ("stamp", "sound"), [(1.59, False), (1.602, True), (1.7, False), (2.4, False), (2.99, False), (3.01, True)]
+)
+def test_a_child_that_was_not_frozen_with_the_others(stamp: float, sound: bool) -> None:
+    """What it does between the stop and the thaw is excused by neither."""
+    awake = Life("a", "awake", 5, 7, [1.0, 1.5, stamp])
+    history = History([awake, life(1.55, 4, 6)], {}, [Freeze(7, 1.6, 1.6, 3.0, 3.0)])
+    assert (violations(history) == []) == sound
 
 
 @pytest.mark.parametrize("tokens", [(6, 5), (5, 5)])

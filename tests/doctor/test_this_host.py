@@ -126,9 +126,11 @@ def test_a_pause_is_seen() -> None:
         time.sleep(0.3)  # it goes on to watch
         process.send_signal(signal.SIGSTOP)
         wait_until(lambda: "\nState:\tT" in Path(f"/proc/{process.pid}/status").read_text())
-        time.sleep(0.6)
+        stopped = time.monotonic()
+        time.sleep(0.5)  # the pause that is to be seen
+        paused = time.monotonic() - stopped
         process.send_signal(signal.SIGCONT)
-        assert float(process.stdout.read()) > 0.5
+        assert float(process.stdout.read()) > paused - 0.05
 
 
 def test_calm_is_seen() -> None:

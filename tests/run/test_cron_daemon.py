@@ -35,9 +35,8 @@ wait
 """
 
 SENDMAIL = """#!/bin/sh
-new=$(mktemp {folder}/mails/new.XXXXXX)
-cat >"$new"
-mv "$new" "$(echo "$new" | sed 's/new/mail/')"
+cat >{folder}/mails/new.$$
+mv {folder}/mails/new.$$ {folder}/mails/mail.$$
 """
 
 RECORD = """#!/bin/sh

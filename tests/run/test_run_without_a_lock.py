@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import redis_fixtures
 from distlock.clock import boottime
 from processes import DISTLOCK, Lab, is_alive, renewer_of, wait_until
 from proxy import Proxy
@@ -22,23 +22,9 @@ pytestmark = pytest.mark.faults
 TTL = 3.0
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis").running() as one:
-        yield one
-
-
-@pytest.fixture
-def proxy(server: RedisServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as one:
-        yield one
-
-
-@pytest.fixture
-def lab(tmp_path: Path, proxy: Proxy) -> Iterator[Lab]:
-    made = Lab(tmp_path, f"redis://127.0.0.1:{proxy.port}")
-    yield made
-    made.close()
+server = redis_fixtures.server
+proxy = redis_fixtures.proxy
+lab = redis_fixtures.lab_behind_proxy
 
 
 def last_run(lab: Lab) -> dict[str, Any]:

@@ -39,10 +39,10 @@ def stamping(lab: Lab, mode: str = "plain", *options: str) -> tuple[subprocess.P
     return run, renewer_of(run.pid), stamps
 
 
-def known_to_renewer() -> None:
+def known_to_renewer(stamps: Stamps) -> None:
     """A daemon with an empty environment is found by the renewer's snapshot, taken twice a second: the one
     documented gap is a process younger than that."""
-    time.sleep(0.7)  # nothing outside the renewer shows that the snapshot was taken
+    wait_until(lambda: boottime() - stamps.lines()[0][1] > 0.7)
 
 
 def stop(pid: int) -> None:
@@ -59,7 +59,7 @@ def test_kill_9_of_the_wrapper(lab: Lab, mode: str, margin: Margin) -> None:
     """The tree is dead at once, and the lock is had within a second and not after the TTL."""
     run, _, stamps = stamping(lab, mode, "--ttl", "30")
     if "bare" in mode:
-        known_to_renewer()
+        known_to_renewer(stamps)
     with contender(lab) as other:
         killed = boottime()
         run.kill()

@@ -6,12 +6,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import cast
 
 import pytest
 
+import redis_fixtures
 from distlock.leasefile import KeptLeaseFile
 from distlock.supervise.terms import await_lease_file
 from distlock.supervise.wire import Kind, Message, channels
@@ -26,23 +25,9 @@ LATENCY = 0.4
 WINDOW = ("--once", "today", "--min-interval", "1h", "--mark", "start")
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis").running() as one:
-        yield one
-
-
-@pytest.fixture
-def proxy(server: RedisServer) -> Iterator[Proxy]:
-    with Proxy(server.port) as one:
-        yield one
-
-
-@pytest.fixture
-def lab(tmp_path: Path, proxy: Proxy) -> Iterator[Lab]:
-    made = Lab(tmp_path, f"redis://127.0.0.1:{proxy.port}")
-    yield made
-    made.close()
+server = redis_fixtures.server
+proxy = redis_fixtures.proxy
+lab = redis_fixtures.lab_behind_proxy
 
 
 def start(lab: Lab, server: RedisServer) -> subprocess.Popen[bytes]:
@@ -59,13 +44,14 @@ def marks(server: RedisServer) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("after", [0.1, 0.9])
+@pytest.mark.parametrize("answers", [0, 2])
 def test_it_ends_and_the_lock_is_free(
-    lab: Lab, server: RedisServer, proxy: Proxy, number: signal.Signals, after: float
+    lab: Lab, server: RedisServer, proxy: Proxy, number: signal.Signals, answers: int
 ) -> None:
     proxy.delay_answers(LATENCY)
     run = start(lab, server)
-    time.sleep(after)  # the moment
+    before = proxy.answered
+    wait_until(lambda: proxy.answered >= before + answers)  # the moment
     run.send_signal(number)
     signalled = time.monotonic()
     out, err = run.communicate(timeout=10)
@@ -76,6 +62,11 @@ def test_it_ends_and_the_lock_is_free(
 
 def test_asked_often_enough(lab: Lab, server: RedisServer) -> None:
     """Without a latency, at any moment: started and ended, or not started, and free either way."""
+    let_start = start(lab, server)
+    assert let_start.stdout
+    assert let_start.stdout.readline() == b"started\n", "what is asked at the right moment is not the reason below"
+    let_start.terminate()
+    let_start.communicate(timeout=10)
     started = 0
     for attempt in range(40):
         server.command("DEL", "distlock:{lock:job}:marks")
