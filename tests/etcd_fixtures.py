@@ -1,4 +1,6 @@
-"""A private etcd for a test module, and what is asked of the engine besides the contract."""
+"""A private etcd for a test module, and what is asked of the engine besides the contract.
+
+A module takes the fixtures that it wants by assignment, as of redis_fixtures."""
 
 from __future__ import annotations
 
@@ -7,11 +9,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from contenders import acquire, environment, request, take, try_once
 from distlock.backends.base import SUCCESS, SUCCESS_KEPT, Backend, Grant, Mark
 from distlock.backends.etcd import EtcdBackend
 from etcd_servers import EtcdMember
 from processes import wait_until
+
+
+@pytest.fixture(scope="module")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
+    yield from served(tmp_path_factory.mktemp("etcd"))
+
+
+@pytest.fixture
+def emptied_server(one_server: EtcdMember) -> EtcdMember:
+    one_server.clear()
+    return one_server
+
+
+@pytest.fixture
+def backend(server: EtcdMember) -> Iterator[EtcdBackend]:
+    with opened(server.url) as one:
+        yield one
 
 
 @contextmanager

@@ -1,14 +1,37 @@
-"""What tests of the PostgreSQL engines share besides the contract."""
+"""What tests of the PostgreSQL engines share besides the contract.
+
+A module takes the fixtures that it wants by assignment, as of redis_fixtures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from contenders import environment
 from distlock.backends.postgres import PostgresBackend
 from distlock.backends.postgres_advisory import AdvisoryBackend
-from postgres_servers import PostgresServer
+from postgres_servers import PostgresServer, postgres
+
+
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[PostgresServer]:
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def one_server_with_a_role() -> Iterator[PostgresServer]:
+    with postgres() as server:
+        server.role("job")
+        yield server
+
+
+@pytest.fixture
+def emptied_server(one_server: PostgresServer) -> PostgresServer:
+    one_server.forget()
+    return one_server
 
 
 @contextmanager

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Iterator
 
 import pytest
 
+import etcd_fixtures
 from contenders import acquire, never, request, take
 from distlock.backends.base import LeaseLost, Revoked
 from distlock.backends.etcd import EtcdBackend
-from etcd_fixtures import alarm_of, opened, queue_of, served
+from etcd_fixtures import alarm_of, opened, queue_of
 from etcd_servers import EtcdMember
 from processes import wait_until
 
-
-@pytest.fixture(scope="module")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    yield from served(tmp_path_factory.mktemp("etcd"))
-
-
-@pytest.fixture
-def server(one_server: EtcdMember) -> EtcdMember:
-    one_server.clear()
-    return one_server
-
-
-@pytest.fixture
-def backend(server: EtcdMember) -> Iterator[EtcdBackend]:
-    with opened(server.url) as one:
-        yield one
+one_server = etcd_fixtures.one_server
+server = etcd_fixtures.emptied_server
+backend = etcd_fixtures.backend
 
 
 def rings(alarm: int, seconds: float = 0.0) -> bool:

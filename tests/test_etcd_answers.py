@@ -7,24 +7,17 @@ from pathlib import Path
 
 import pytest
 
+import etcd_fixtures
 from contenders import acquire, request, take, try_once
 from distlock.backends.base import LeaseLost, Unavailable
 from distlock.backends.etcd_driver import pb
 from distlock.clock import boottime
-from etcd_fixtures import nothing_left, opened, record_of, served
+from etcd_fixtures import nothing_left, opened, record_of
 from etcd_servers import EtcdMember
 from grpc_proxy import GrpcProxy, grpc_proxy
 
-
-@pytest.fixture(scope="module")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    yield from served(tmp_path_factory.mktemp("etcd"))
-
-
-@pytest.fixture
-def server(one_server: EtcdMember) -> EtcdMember:
-    one_server.clear()
-    return one_server
+one_server = etcd_fixtures.one_server
+server = etcd_fixtures.emptied_server
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import etcd_fixtures
 from contenders import acquire, request, take, try_once
 from distlock.backends.base import SUCCESS, Mark, Refused, Unavailable, Unmarked
 from distlock.backends.etcd import EtcdBackend
 from distlock.clock import boottime
-from etcd_fixtures import etcdctl_lock, mark_of, nothing_left, opened, queue_of, record_of, served, success_of
+from etcd_fixtures import etcdctl_lock, mark_of, nothing_left, opened, queue_of, record_of, success_of
 from etcd_servers import EtcdMember
 from grpc_proxy import GrpcProxy, grpc_proxy
 from processes import wait_until
@@ -21,21 +22,9 @@ DAY = 86400.0
 BY = "alice@ops"
 
 
-@pytest.fixture(scope="module")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    yield from served(tmp_path_factory.mktemp("etcd"))
-
-
-@pytest.fixture
-def server(one_server: EtcdMember) -> EtcdMember:
-    one_server.clear()
-    return one_server
-
-
-@pytest.fixture
-def backend(server: EtcdMember) -> Iterator[EtcdBackend]:
-    with opened(server.url) as one:
-        yield one
+one_server = etcd_fixtures.one_server
+server = etcd_fixtures.emptied_server
+backend = etcd_fixtures.backend
 
 
 @pytest.fixture

@@ -5,37 +5,25 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import etcd_fixtures
 from contenders import take, try_once
 from distlock.backends.base import Mark, Unavailable
 from distlock.backends.etcd import EtcdBackend
 from distlock.clock import boottime
-from etcd_fixtures import opened, record_of, served, taken_and_given_back
+from etcd_fixtures import opened, record_of, taken_and_given_back
 from etcd_servers import EtcdMember
 from processes import wait_until
 
 TIMES = "/distlock/token//times"
 
 
-@pytest.fixture(scope="module")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    yield from served(tmp_path_factory.mktemp("etcd"))
-
-
-@pytest.fixture
-def server(one_server: EtcdMember) -> EtcdMember:
-    one_server.clear()
-    return one_server
-
-
-@pytest.fixture
-def backend(server: EtcdMember) -> Iterator[EtcdBackend]:
-    with opened(server.url) as one:
-        yield one
+one_server = etcd_fixtures.one_server
+server = etcd_fixtures.emptied_server
+backend = etcd_fixtures.backend
 
 
 def purge(backend: EtcdBackend, unused_for: float = 0.0, *, fences: bool = False) -> list[str]:

@@ -6,37 +6,24 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
+import etcd_fixtures
 from contenders import Contender, acquire, client, never, request, take, try_once
 from distlock.backends import etcd_record as stored
 from distlock.backends.base import Unavailable
 from distlock.backends.etcd import EtcdBackend
 from distlock.backends.etcd_ticket import QUEUE_TTL
 from distlock.clock import boottime
-from etcd_fixtures import etcdctl_lock, nothing_left, opened, queue_of, record_of, served
+from etcd_fixtures import etcdctl_lock, nothing_left, opened, queue_of, record_of
 from etcd_servers import EtcdMember
 from processes import wait_until
 
-
-@pytest.fixture(scope="module")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    yield from served(tmp_path_factory.mktemp("etcd"))
-
-
-@pytest.fixture
-def server(one_server: EtcdMember) -> EtcdMember:
-    one_server.clear()
-    return one_server
-
-
-@pytest.fixture
-def backend(server: EtcdMember) -> Iterator[EtcdBackend]:
-    with opened(server.url) as one:
-        yield one
+one_server = etcd_fixtures.one_server
+server = etcd_fixtures.emptied_server
+backend = etcd_fixtures.backend
 
 
 # -- others ------------------------------------------------------------------------------------------------------------

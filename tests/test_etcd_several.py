@@ -5,37 +5,26 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 
+import etcd_fixtures
 from contenders import acquire, request, take, try_once
 from distlock.backends.base import Grant, LeaseLost, Unavailable
 from distlock.backends.etcd import EtcdBackend
-from etcd_fixtures import alarm_of, etcdctl_lock, nothing_left, opened, queue_of, record_of, served
+from etcd_fixtures import alarm_of, etcdctl_lock, nothing_left, opened, queue_of, record_of
 from etcd_servers import EtcdMember
 from grpc_proxy import grpc_proxy
 
 _ASKED = 'grpc_server_handled_total{grpc_code="OK",grpc_method="%s",grpc_service="etcdserverpb.%s",grpc_type="unary"}'
 
 
-@pytest.fixture(scope="module")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
-    yield from served(tmp_path_factory.mktemp("etcd"))
-
-
-@pytest.fixture
-def server(one_server: EtcdMember) -> EtcdMember:
-    one_server.clear()
-    return one_server
-
-
-@pytest.fixture
-def backend(server: EtcdMember) -> Iterator[EtcdBackend]:
-    with opened(server.url) as one:
-        yield one
+one_server = etcd_fixtures.one_server
+server = etcd_fixtures.emptied_server
+backend = etcd_fixtures.backend
 
 
 # -- others ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from contenders import Contender, acquire, client, directory, environment, request, take, try_once
+import local_fixtures
+from contenders import Contender, acquire, client, directory, request, take, try_once
 from distlock.backends.base import Grant, Request
 from distlock.backends.local import LocalBackend
 from distlock.backends.local_boot import Host
@@ -24,16 +25,8 @@ AT_ONCE = 0.6
 USER = ("--identity", "4321", "4321", "5000")
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"local://{tmp_path / 'locks'}"
-
-
-@pytest.fixture
-def backend(url: str) -> Iterator[LocalBackend]:
-    opened = LocalBackend.from_url(url, environment())
-    yield opened
-    opened.close()
+url = local_fixtures.url
+backend = local_fixtures.backend
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from contenders import Contender, acquire, environment, request, take, try_once
+import local_fixtures
+from contenders import Contender, acquire, request, take, try_once
 from distlock.backends.base import Grant, LeaseLost, Unavailable
 from distlock.backends.local import LocalBackend
 from distlock.backends.local_boot import Host
@@ -31,18 +32,8 @@ def url(folder: Path) -> str:
     return f"local://{folder}"
 
 
-@pytest.fixture
-def backend(url: str) -> Iterator[LocalBackend]:
-    opened = LocalBackend.from_url(url, environment())
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def other(url: str) -> Iterator[LocalBackend]:
-    opened = LocalBackend.from_url(url, environment())
-    yield opened
-    opened.close()
+backend = local_fixtures.backend
+other = local_fixtures.other
 
 
 def used(backend: LocalBackend, name: str = "n") -> Grant:

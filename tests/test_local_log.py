@@ -7,14 +7,15 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from contenders import Contender, directory, environment, request, take, try_once
+import local_fixtures
+from contenders import Contender, directory, request, take, try_once
 from distlock.backends.base import Grant, Unavailable
 from distlock.backends.local import LocalBackend
 from distlock.backends.local_boot import Host
@@ -32,11 +33,7 @@ def url(folder: Path) -> str:
     return f"local://{folder}"
 
 
-@pytest.fixture
-def backend(url: str) -> Iterator[LocalBackend]:
-    opened = LocalBackend.from_url(url, environment())
-    yield opened
-    opened.close()
+backend = local_fixtures.backend
 
 
 def file_of(folder: Path, name: str) -> Path:

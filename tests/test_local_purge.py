@@ -14,22 +14,14 @@ from pathlib import Path
 
 import pytest
 
+import local_fixtures
 from contenders import environment, request, take, try_once
 from distlock.backends.base import LockState, Mark, Unavailable
 from distlock.backends.local import LocalBackend
 from processes import wait_until
 
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"local://{tmp_path / 'locks'}"
-
-
-@pytest.fixture
-def backend(url: str) -> Iterator[LocalBackend]:
-    opened = LocalBackend.from_url(url, environment())
-    yield opened
-    opened.close()
+url = local_fixtures.url
+backend = local_fixtures.backend
 
 
 def purge(backend: LocalBackend, unused_for: float = 0.0, timeout: float = 5.0) -> list[str]:

@@ -8,12 +8,13 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+import local_fixtures
 from contenders import Contender, acquire, environment, never, request, take, try_once
 from distlock.backends.base import Unavailable
 from distlock.backends.local import LocalBackend
@@ -22,17 +23,8 @@ from distlock.backends.local_queue import Watcher, byte_is_locked, lock_byte, un
 from distlock.clock import boottime
 from processes import wait_until
 
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"local://{tmp_path / 'locks'}"
-
-
-@pytest.fixture
-def backend(url: str) -> Iterator[LocalBackend]:
-    opened = LocalBackend.from_url(url, environment())
-    yield opened
-    opened.close()
+url = local_fixtures.url
+backend = local_fixtures.backend
 
 
 def only_database(directory: Path) -> Path:

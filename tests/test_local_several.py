@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from contenders import Contender, acquire, client, environment, never, request, take, try_once
+import local_fixtures
+from contenders import Contender, acquire, client, never, request, take, try_once
 from distlock.backends.base import Grant, LeaseLost, OtherHolders, Request
 from distlock.backends.local import LocalBackend
 from distlock.backends.local_boot import Ages, Host
@@ -22,16 +22,8 @@ from distlock.clock import boottime
 AT_ONCE = 0.6
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"local://{tmp_path / 'locks'}"
-
-
-@pytest.fixture
-def backend(url: str) -> Iterator[LocalBackend]:
-    opened = LocalBackend.from_url(url, environment())
-    yield opened
-    opened.close()
+url = local_fixtures.url
+backend = local_fixtures.backend
 
 
 def database(backend: LocalBackend) -> Path:

@@ -10,27 +10,20 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+import postgres_fixtures
 from contenders import Contender, acquire, request, take, try_once
 from distlock.backends.base import LeaseLost, Unavailable
 from distlock.backends.postgres_advisory import AdvisoryBackend, advisory_key
 from distlock.clock import boottime
 from postgres_fixtures import NOTHING, left_behind, opened
-from postgres_servers import PostgresServer, postgres
+from postgres_servers import PostgresServer
 from processes import wait_until
 
 _END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'distlock'"
 
 
-@pytest.fixture(scope="module")
-def one_server() -> Iterator[PostgresServer]:
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def server(one_server: PostgresServer) -> PostgresServer:
-    one_server.forget()
-    return one_server
+one_server = postgres_fixtures.one_server
+server = postgres_fixtures.emptied_server
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
+import postgres_fixtures
 from contenders import Contender, acquire, request, take, try_once
 from distlock.backends.base import LeaseLost, OtherHolders, Refused
 from distlock.backends.postgres_advisory import advisory_key
@@ -27,10 +28,7 @@ def one_server() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture
-def server(one_server: PostgresServer) -> PostgresServer:
-    one_server.forget()
-    return one_server
+server = postgres_fixtures.emptied_server
 
 
 def _contend(urls: list[str], turns: int) -> None:

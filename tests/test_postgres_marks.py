@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
+import postgres_fixtures
 from contenders import take, try_once
 from distlock.backends.base import SUCCESS, LeaseLost, Mark, Refused, Revoked, Unavailable, Unmarked
 from postgres_fixtures import left_behind, opened
@@ -18,17 +18,8 @@ DONE = Mark(SUCCESS, 1.0, 400 * DAY)
 TODAY = Mark("2026-11-30", 1.0, DAY)
 
 
-@pytest.fixture(scope="module")
-def one_server() -> Iterator[PostgresServer]:
-    with postgres() as server:
-        server.role("job")
-        yield server
-
-
-@pytest.fixture
-def server(one_server: PostgresServer) -> PostgresServer:
-    one_server.forget()
-    return one_server
+one_server = postgres_fixtures.one_server_with_a_role
+server = postgres_fixtures.emptied_server
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+advisory"])

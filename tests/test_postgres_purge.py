@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
+import postgres_fixtures
 from contenders import take
 from distlock.backends.base import Refused
 from postgres_fixtures import opened
-from postgres_servers import PostgresServer, postgres
+from postgres_servers import PostgresServer
 from processes import wait_until
 
-
-@pytest.fixture(scope="module")
-def one_server() -> Iterator[PostgresServer]:
-    with postgres() as server:
-        server.role("job")
-        yield server
-
-
-@pytest.fixture
-def server(one_server: PostgresServer) -> PostgresServer:
-    one_server.forget()
-    return one_server
+one_server = postgres_fixtures.one_server_with_a_role
+server = postgres_fixtures.emptied_server
 
 
 def test_the_floor_is_above_the_clock(server: PostgresServer) -> None:

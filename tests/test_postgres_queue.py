@@ -5,31 +5,22 @@ from __future__ import annotations
 import select
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 
 import pytest
 
+import postgres_fixtures
 from contenders import Contender, acquire, request, take, try_once
 from distlock.backends import postgres_sql as sql
 from distlock.backends.base import LeaseLost, Unavailable
 from distlock.clock import boottime
 from postgres_fixtures import NOTHING, left_behind, opened, waiters
-from postgres_servers import PostgresServer, postgres
+from postgres_servers import PostgresServer
 from processes import wait_until
 
-
-@pytest.fixture(scope="module")
-def one_server() -> Iterator[PostgresServer]:
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def server(one_server: PostgresServer) -> PostgresServer:
-    one_server.forget()
-    return one_server
+one_server = postgres_fixtures.one_server
+server = postgres_fixtures.emptied_server
 
 
 def test_frozen_waiters_cost_five_seconds_together(server: PostgresServer) -> None:

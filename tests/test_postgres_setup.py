@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import postgres_fixtures
 from contenders import request, take, try_once
 from distlock.backends.base import LeaseLost, Mark, Refused, Unavailable, Unmarked
 from postgres_fixtures import opened, owner
@@ -29,10 +30,7 @@ def one_server() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture
-def server(one_server: PostgresServer) -> PostgresServer:
-    one_server.forget()
-    return one_server
+server = postgres_fixtures.emptied_server
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+import zookeeper_fixtures
 from contenders import acquire, never, request, take, try_once
 from distlock.backends.base import SUCCESS, DistlockError, LeaseLost, Mark, Refused, Unavailable
 from distlock.backends.zookeeper import ZooKeeperBackend
@@ -24,17 +25,9 @@ from servers import HOST, free_port
 from zookeeper_fixtures import folder, opened, queue
 from zookeeper_servers import ZooKeeperServer, kazoo
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")).running() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def zk(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    with kazoo(server) as one:
-        yield one
+server = zookeeper_fixtures.server
+zk = zookeeper_fixtures.zk
+backend = zookeeper_fixtures.backend
 
 
 @pytest.fixture
@@ -47,12 +40,6 @@ def proxy(server: ZooKeeperServer) -> Iterator[Proxy]:
 def cut(proxy: Proxy) -> Iterator[ZooKeeperBackend]:
     """Through the proxy."""
     with opened(f"zookeeper://{HOST}:{proxy.port}") as one:
-        yield one
-
-
-@pytest.fixture
-def backend(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with opened(server.url) as one:
         yield one
 
 

@@ -10,6 +10,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
+import zookeeper_fixtures
 from certificates import authority, certificate
 from contenders import acquire, request, take, try_once
 from distlock.backends.base import ConfigurationError, DistlockError, Mark, Refused, Unavailable
@@ -21,17 +22,8 @@ SECRET = "s3cret/ж"
 LOGIN = "sam:s3cret%2F%D0%B6"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")).running() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def zk(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Nobody."""
-    with kazoo(server) as one:
-        yield one
+server = zookeeper_fixtures.server
+zk = zookeeper_fixtures.zk
 
 
 @pytest.fixture(scope="module")

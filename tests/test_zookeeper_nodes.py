@@ -4,49 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout
 
+import zookeeper_fixtures
 from contenders import Contender, acquire, client, never, request, take, try_once
 from distlock.backends.base import Backend, LeaseLost, Request, Unavailable
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.clock import boottime
 from processes import wait_until
 from zookeeper_fixtures import data, folder, opened, queue
-from zookeeper_servers import ZooKeeperServer, kazoo
+from zookeeper_servers import ZooKeeperServer
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")).running() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def zk(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    with kazoo(server) as one:
-        yield one
-
-
-@pytest.fixture
-def backend(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with opened(server.url) as one:
-        yield one
-
-
-@pytest.fixture
-def other(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with opened(server.url) as one:
-        yield one
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A lock for each test, with a name that has to be encoded."""
-    return f"{request.node.name}/ж"
+server = zookeeper_fixtures.server
+zk = zookeeper_fixtures.zk
+backend = zookeeper_fixtures.backend
+other = zookeeper_fixtures.other
+name = zookeeper_fixtures.name
 
 
 # --- layout ---------------------------------------------------------------------------------------------------------

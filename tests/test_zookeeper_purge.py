@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
 
+import zookeeper_fixtures
 from contenders import take, try_once
 from distlock.backends.base import SUCCESS, Backend, Mark, Unavailable
-from distlock.backends.zookeeper import ZooKeeperBackend
 from processes import wait_until
-from zookeeper_fixtures import folder, opened
-from zookeeper_servers import ZooKeeperServer, kazoo
+from zookeeper_fixtures import folder
 
 LATER = b'{"version":2}'
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")).running() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def zk(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    with kazoo(server) as one:
-        yield one
-
-
-@pytest.fixture
-def backend(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with opened(server.url) as one:
-        yield one
-
-
-@pytest.fixture
-def other(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with opened(server.url) as one:
-        yield one
+server = zookeeper_fixtures.server
+zk = zookeeper_fixtures.zk
+backend = zookeeper_fixtures.backend
+other = zookeeper_fixtures.other
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import select
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from urllib.parse import quote
@@ -14,46 +13,23 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
+import zookeeper_fixtures
 from contenders import never, request, take, try_once
 from distlock.backends.base import SUCCESS, Backend, Grant, LeaseLost, Mark, Refused, Revoked, Unavailable, Unmarked
-from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.clock import boottime
 from processes import wait_until
-from zookeeper_fixtures import data, folder, opened, queue
-from zookeeper_servers import ZooKeeperServer, kazoo
+from zookeeper_fixtures import data, folder, queue
 
 DAY = 86400.0
 BY = "alice@ops1"
 LATER = b'{"version":2}'
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")).running() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def zk(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    with kazoo(server) as one:
-        yield one
-
-
-@pytest.fixture
-def backend(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with opened(server.url) as one:
-        yield one
-
-
-@pytest.fixture
-def other(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with opened(server.url) as one:
-        yield one
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return f"{request.node.name}/ж"
+server = zookeeper_fixtures.server
+zk = zookeeper_fixtures.zk
+backend = zookeeper_fixtures.backend
+other = zookeeper_fixtures.other
+name = zookeeper_fixtures.name
 
 
 def marks(zk: KazooClient, name: str) -> set[str]:

@@ -6,45 +6,25 @@ import json
 import select
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 from kazoo.client import KazooClient
 
+import zookeeper_fixtures
 from contenders import Contender, acquire, never, request, take, try_once
 from distlock.backends.base import Backend, LeaseLost, OtherHolders, Unavailable
-from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.clock import boottime
 from processes import wait_until
 from proxy import Proxy
 from servers import HOST
 from zookeeper_fixtures import crowd, data, folder, opened, queue
-from zookeeper_servers import ZooKeeperServer, kazoo
+from zookeeper_servers import ZooKeeperServer
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")).running() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def zk(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    with kazoo(server) as one:
-        yield one
-
-
-@pytest.fixture
-def backend(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with opened(server.url) as one:
-        yield one
-
-
-@pytest.fixture
-def other(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
-    with opened(server.url) as one:
-        yield one
+server = zookeeper_fixtures.server
+zk = zookeeper_fixtures.zk
+backend = zookeeper_fixtures.backend
+other = zookeeper_fixtures.other
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""What the tests of the ZooKeeper engine share."""
+"""What the tests of the ZooKeeper engine share.
+
+A module takes the fixtures that it wants by assignment, as of redis_fixtures."""
 
 from __future__ import annotations
 
@@ -12,11 +14,42 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 from kazoo.client import KazooClient
 
 from contenders import environment, take
 from distlock.backends.base import Backend, Grant
 from distlock.backends.zookeeper import ZooKeeperBackend
+from zookeeper_servers import ZooKeeperServer, kazoo
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")).running() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def zk(server: ZooKeeperServer) -> Iterator[KazooClient]:
+    with kazoo(server) as one:
+        yield one
+
+
+@pytest.fixture
+def backend(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
+    with opened(server.url) as one:
+        yield one
+
+
+@pytest.fixture
+def other(server: ZooKeeperServer) -> Iterator[ZooKeeperBackend]:
+    with opened(server.url) as one:
+        yield one
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return f"{request.node.name}/ж"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import etcd_fixtures
 from certificates import authority, certificate
 from distlock.backends.etcd_record import encoded
 from etcd_fixtures import etcdctl_lock, nothing_left, only_records, queue_of, record_of
@@ -27,10 +28,7 @@ def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]
         yield one
 
 
-@pytest.fixture
-def server(one_server: EtcdMember) -> EtcdMember:
-    one_server.clear()
-    return one_server
+server = etcd_fixtures.emptied_server
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import postgres_fixtures
 from certificates import authority, certificate
 from postgres_fixtures import NOTHING, hold, left_behind, owner, waiters
 from postgres_servers import PostgresServer, postgres
@@ -29,10 +30,7 @@ def one_server() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture
-def server(one_server: PostgresServer) -> PostgresServer:
-    one_server.forget()
-    return one_server
+server = postgres_fixtures.emptied_server
 
 
 @pytest.fixture(params=["postgresql", "postgresql+advisory"])

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+import zookeeper_fixtures
 from processes import DISTLOCK, Lab, wait_until
 from servers import HOST, free_port
 from zookeeper_fixtures import folder, queue
-from zookeeper_servers import ZooKeeperServer, kazoo
+from zookeeper_servers import ZooKeeperServer
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer
         yield one
 
 
-@pytest.fixture(scope="module")
-def zk(server: ZooKeeperServer) -> Iterator[KazooClient]:
-    with kazoo(server) as one:
-        yield one
+zk = zookeeper_fixtures.zk
 
 
 @pytest.fixture
