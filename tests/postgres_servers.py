@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -191,7 +191,8 @@ class PostgresServer:
 
     def thaw(self) -> None:
         for pid in reversed(self._processes()):
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # one that was killed meanwhile
+                os.kill(pid, signal.SIGCONT)
 
     def crash(self) -> None:
         """An immediate shutdown: nothing is written that was not."""

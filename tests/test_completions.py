@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import shlex
 import signal
@@ -31,13 +31,12 @@ BASH_COMPLETION = Path("/usr/share/bash-completion/bash_completion")
 
 
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", FOLDER / "generate.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["generate"] = module  # its dataclasses look there
-    spec.loader.exec_module(module)
-    return module
+    """It and its parts lie beside what they write, in no package."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        return importlib.import_module("generate")
+    finally:
+        sys.path.remove(str(FOLDER))
 
 
 GENERATE = generator()
