@@ -88,35 +88,12 @@ granted AS (
     WHERE lock.name = {name} AND kind = 'granted'
     RETURNING lock.token
 ),
--- The dead are dropped when they stand in somebody's way. Behind a lock that is held for weeks they do not, and would
--- pile up: so each newcomer looks for them too.
-stale AS MATERIALIZED (
-    SELECT w.name, w.owner
-    FROM public.distlock_waiter AS w, outcome
-    WHERE {place} = 0 AND kind IN ('waiting', 'foreign') AND w.seen_at < now - interval '10 seconds'
-    FOR UPDATE OF w SKIP LOCKED
-),
-swept AS (
-    DELETE FROM public.distlock_waiter AS w USING stale WHERE w.name = stale.name AND w.owner = stale.owner
-),
 gone AS (
     DELETE FROM public.distlock_waiter AS w USING outcome
     WHERE w.name = {name}
         AND (w.owner = {owner} AND kind = 'granted' OR w.owner IN (SELECT owner FROM queue WHERE NOT living))
 ),
-entered AS (
-    INSERT INTO public.distlock_waiter AS w (name, owner, place, seen_at, channel, backend, details)
-    SELECT
-        {name}, {owner},
-        CASE WHEN {place} > 0 THEN {place} ELSE greatest(
-            microseconds, (SELECT max(place) + 1 FROM public.distlock_waiter WHERE name = {name})
-        ) END,
-        now, {channel}, CASE WHEN pg_backend_pid() = {pid} THEN {pid} END, {waiting}
-    FROM outcome
-    WHERE kind IN ('waiting', 'foreign')
-    ON CONFLICT (name, owner) DO UPDATE SET seen_at = excluded.seen_at, backend = excluded.backend
-    RETURNING w.place
-)
+{postgres_enter.sql}
 SELECT
     kind,
     microseconds,
@@ -138,11 +115,7 @@ SELECT
     CASE WHEN kind = 'granted' AND displaced IS NOT NULL THEN pg_notify(displaced, '') END,
     {tidy},
     -- A grant is on disk before it is told, whatever the database's own setting; a place in the queue need not be.
-    set_config('synchronous_commit', CASE
-        WHEN kind <> 'granted' THEN 'off'
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply'
-        ELSE 'on'
-    END, true),
+    CASE WHEN kind = 'granted' THEN {on_disk} ELSE set_config('synchronous_commit', 'off', true) END,
     CASE WHEN NOT free THEN holder END,
     holder
 FROM outcome;

@@ -17,7 +17,5 @@ advanced AS (
 SELECT
     version,
     (SELECT token FROM advanced),
-    set_config('synchronous_commit', CASE
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
-    END, true)
+    {on_disk}
 FROM layout;

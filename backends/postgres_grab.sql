@@ -35,7 +35,5 @@ gone AS (
 )
 SELECT
     'granted', microseconds, pg_backend_pid(), token, NULL, NULL, NULL, NULL, NULL,
-    set_config('synchronous_commit', CASE
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
-    END, true)
+    {on_disk}
 FROM granted;

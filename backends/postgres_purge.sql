@@ -45,8 +45,6 @@ floor AS (
 )
 SELECT
     encode(unused.name, 'hex'),
-    set_config('synchronous_commit', CASE
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
-    END, true)
+    {on_disk}
 FROM unused
 ORDER BY unused.name;

@@ -84,8 +84,6 @@ SELECT
     CASE WHEN kind = 'revoked' AND at_once THEN pg_notify(
         coalesce((SELECT channel FROM queue WHERE living ORDER BY place, owner LIMIT 1), {everyone}), ''
     ) END,
-    set_config('synchronous_commit', CASE
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
-    END, true),
+    {on_disk},
     holder
 FROM outcome;

@@ -107,15 +107,6 @@ over AS (
     WHERE h.name = {name} AND kind = 'granted' AND h.index <> outcome.index
         AND h.index IN (SELECT index FROM places WHERE NOT alive)
 ),
-stale AS MATERIALIZED (
-    SELECT w.name, w.owner
-    FROM public.distlock_waiter AS w, outcome
-    WHERE {place} = 0 AND kind IN ('waiting', 'foreign') AND w.seen_at < now - interval '10 seconds'
-    FOR UPDATE OF w SKIP LOCKED
-),
-swept AS (
-    DELETE FROM public.distlock_waiter AS w USING stale WHERE w.name = stale.name AND w.owner = stale.owner
-),
 gone AS (
     DELETE FROM public.distlock_waiter AS w USING outcome
     WHERE w.name = {name} AND (
@@ -124,19 +115,7 @@ gone AS (
             AND w.owner IN (SELECT owner FROM queue WHERE NOT living)
     )
 ),
-entered AS (
-    INSERT INTO public.distlock_waiter AS w (name, owner, place, seen_at, channel, backend, details)
-    SELECT
-        {name}, {owner},
-        CASE WHEN {place} > 0 THEN {place} ELSE greatest(
-            microseconds, (SELECT max(place) + 1 FROM public.distlock_waiter WHERE name = {name})
-        ) END,
-        now, {channel}, CASE WHEN pg_backend_pid() = {pid} THEN {pid} END, {waiting}
-    FROM outcome
-    WHERE kind IN ('waiting', 'foreign')
-    ON CONFLICT (name, owner) DO UPDATE SET seen_at = excluded.seen_at, backend = excluded.backend
-    RETURNING w.place
-)
+{postgres_enter.sql}
 SELECT
     kind,
     microseconds,
@@ -160,11 +139,7 @@ SELECT
         SELECT count(pg_notify(p.channel, '')) FROM places AS p WHERE NOT p.alive AND p.channel IS NOT NULL
     ) + CASE WHEN displaced IS NOT NULL THEN length(pg_notify(displaced, '')::text) ELSE 0 END END,
     {tidy},
-    set_config('synchronous_commit', CASE
-        WHEN kind <> 'granted' THEN 'off'
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply'
-        ELSE 'on'
-    END, true),
+    CASE WHEN kind = 'granted' THEN {on_disk} ELSE set_config('synchronous_commit', 'off', true) END,
     CASE WHEN NOT free THEN holder END,
     index,
     CASE WHEN kind = 'granted' THEN {end_dead} END

@@ -12,16 +12,4 @@ seen AS MATERIALIZED (
             AND EXISTS (SELECT FROM places WHERE alive AND NOT kept AND owner = {owner}) AS held
     FROM instant
 ),
-{marks}
-succeeded AS (
-    UPDATE public.distlock_lock AS lock SET succeeded_at = now - {succeeded} * interval '1 second'
-    FROM seen
-    WHERE lock.name = {name} AND held AND {succeeded} IS NOT NULL
-)
-SELECT
-    version,
-    held,
-    set_config('synchronous_commit', CASE
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
-    END, true)
-FROM seen;
+{postgres_mark_seen.sql}

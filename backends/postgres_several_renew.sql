@@ -49,7 +49,5 @@ SELECT
     version,
     encode(revoked_by, 'hex'),
     (SELECT backend FROM renewed),
-    set_config('synchronous_commit', CASE
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
-    END, true)
+    {on_disk}
 FROM outcome;

@@ -57,7 +57,5 @@ SELECT
     CASE WHEN kind = 'revoked' THEN {end} END,
     CASE WHEN kind = 'revoked' AND channel IS NOT NULL THEN pg_notify(channel, '') END,
     (SELECT pg_notify(channel, '') FROM queue WHERE living ORDER BY place, owner LIMIT 1),
-    set_config('synchronous_commit', CASE
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
-    END, true)
+    {on_disk}
 FROM outcome;

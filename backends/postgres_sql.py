@@ -22,23 +22,30 @@ _LIVING = f"""(
         AND (w.backend IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(w.backend)))
     )"""
 """A stamp of the future is none: the clock was set back since. A session is gone at once with a killed process."""
+_ON_DISK = """set_config('synchronous_commit', CASE
+        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
+    END, true)"""
+"""What the transaction has written is on disk before its answer comes, whatever the database's own setting."""
 MAKING = 0x646973746C6F636B  # "distlock"
 """The advisory lock under which tables are made."""
 PURGING = MAKING + 1
 """The one under which locks are forgotten, and used for the first time."""
+_INCLUDED = re.compile(r"^\{postgres_(\w+)\.sql\}$", re.MULTILINE)
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 
 
 @cache
 def _template(file: str) -> str:
-    """``postgres_FILE.sql`` without its comments. A whole statement ends with a semicolon."""
+    """``postgres_FILE.sql`` without its comments, and with what it names on a line by itself, {postgres_OTHER.sql}. A
+    whole statement ends with a semicolon."""
     lines = (Path(__file__).parent / f"postgres_{file}.sql").read_text().splitlines()
-    return "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))
+    text = "\n".join(line for line in lines if line and not line.lstrip().startswith("--"))
+    return _INCLUDED.sub(lambda found: _template(found[1]), text)
 
 
 def part(file: str, /, **values: str) -> str:
     """Values are SQL: made by the functions below, or by hand."""
-    return _template(file).format(living=_LIVING, layout=LAYOUT, stale_after=STALE_AFTER, **values)
+    return _template(file).format(living=_LIVING, layout=LAYOUT, stale_after=STALE_AFTER, on_disk=_ON_DISK, **values)
 
 
 def statement(file: str, /, **values: str) -> bytes:

@@ -12,7 +12,5 @@ gone AS (
 )
 SELECT
     version,
-    set_config('synchronous_commit', CASE
-        WHEN current_setting('synchronous_commit') = 'remote_apply' THEN 'remote_apply' ELSE 'on'
-    END, true)
+    {on_disk}
 FROM layout;
