@@ -38,10 +38,10 @@ def status(
     --all. With --watch a terminal shows them as they are now; in a pipe one table follows the other, with --json one
     document a line.
     """
-    from .watch import interval_of, watch_locks
+    if watch or interval is not None:
+        from .watch import interval_of, watch_locks
 
-    seconds = interval_of(interval, watch)
-    if watch:
+        seconds = interval_of(interval, watch)
         return watch_locks(
             lambda: opened(backend, config), lambda states: select(states, patterns or [], everything), seconds, as_json
         )

@@ -10,7 +10,6 @@ from .backends.base import ConfigurationError
 
 Kind = Literal["syslog", "journal", "file"]
 Format = Literal["text", "json"]
-FORMATS: tuple[Format, ...] = ("text", "json")
 
 _SOCKETS: dict[Kind, str] = {"syslog": "/dev/log", "journal": "/run/systemd/journal/socket"}
 _WHOSE = {"syslog": "no syslog daemon listens there", "journal": "systemd-journald does not run here"}

@@ -1,11 +1,13 @@
-"""Servers that answer nonsense: an error of the contract in time, and never a lock that is free or ours."""
+"""Servers that answer nonsense: an error of the contract in time, and never a lock that is free or ours. A listing may
+lack what cannot be read; and where single bytes were changed the answer may be a true one to another question, so that
+only manner and time are judged."""
 
 from __future__ import annotations
 
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,6 @@ TRIES = 12
 LONGEST = 12.0
 """Seconds for one call: its own time-out, and the connection's."""
 TORN_MAY = "torn"
-"""Bytes may be changed into a true answer of another kind; then only the manner counts."""
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -40,15 +41,20 @@ def held(site: Site) -> Iterator[str]:
     """The name of a lock that somebody holds."""
     name = f"held-{os.urandom(4).hex()}"
     backend = open_backend(site.url([f"127.0.0.1:{server.port}" for server in site.servers]), environment())
-    grant = take(backend, name, 120.0)
-    yield name
-    backend.release(grant, 5.0)
-    backend.close()
+    with closing(backend):
+        grant = take(backend, name, 120.0)
+        yield name
+        backend.release(grant, 5.0)
 
 
-def through(site: Site, mangle: str, after: int, seed: int) -> tuple[list[Mangler], str]:
-    manglers = [Mangler(server.port, MANGLES[mangle], after, seed) for server in site.servers]
-    return manglers, site.url([f"127.0.0.1:{one.port}" for one in manglers])
+@contextmanager
+def through(site: Site, mangle: str, after: int, seed: int) -> Iterator[str]:
+    """The URL of the servers behind such proxies."""
+    with ExitStack() as stack:
+        ports = [
+            stack.enter_context(Mangler(server.port, MANGLES[mangle], after, seed)).port for server in site.servers
+        ]
+        yield site.url([f"127.0.0.1:{port}" for port in ports])
 
 
 def look(backend: Backend, name: str) -> LockState:
@@ -71,20 +77,15 @@ def test_nonsense_is_no_answer(site: Site, held: str, mangle: str, ask: Callable
     draw = random.Random(f"{mangle} {ask.__name__}")
     for seed in range(TRIES):
         after = draw.choice([0, draw.randrange(40), draw.randrange(400), draw.randrange(2000)])
-        manglers, url = through(site, mangle, after, seed)
-        backend = open_backend(url, environment())
         began = boottime()
-        try:
-            answer = ask(backend, held)
-        except DistlockError as error:
-            assert "\n" not in str(error)
-        else:
-            sound = answer is None if ask is attempt else isinstance(answer, LockState) and answer.held
-            assert sound or mangle == TORN_MAY or (ask is listed and answer is None), (after, seed, answer)
-        finally:
-            backend.close()
-            for one in manglers:
-                one.__exit__(None, None, None)
+        with through(site, mangle, after, seed) as url, closing(open_backend(url, environment())) as backend:
+            try:
+                answer = ask(backend, held)
+            except DistlockError as error:
+                assert "\n" not in str(error)
+            else:
+                sound = answer is None if ask is attempt else isinstance(answer, LockState) and answer.held
+                assert sound or mangle == TORN_MAY or (ask is listed and answer is None), (after, seed, answer)
         assert boottime() - began < LONGEST, (after, seed)
 
 
@@ -92,14 +93,8 @@ def test_nonsense_is_no_answer(site: Site, held: str, mangle: str, ask: Callable
 def test_nothing_is_started(site: Site, held: str, mangle: str, tmp_path: Path) -> None:
     """The command: one line, a code of the table, no child."""
     for after in (0, 100):
-        manglers, url = through(site, mangle, after, 1)
-        lab = Lab(tmp_path, url)
-        try:
+        with through(site, mangle, after, 1) as url, closing(Lab(tmp_path, url)) as lab:
             done = lab.run("-n", held, "--", "touch", str(tmp_path / "started"))
-        finally:
-            lab.close()
-            for one in manglers:
-                one.__exit__(None, None, None)
         assert done.returncode in (69, 75, 77), done
         words = done.stderr.decode().splitlines()
         assert all(line.startswith("distlock: ") for line in words)

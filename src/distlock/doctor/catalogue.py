@@ -132,7 +132,7 @@ NOT_ALLOWED = Advice(
     "server",
     "warning",
     "This login may look, but not take locks: runs end with 77.",
-    "Give it the rights that the page of the engine in docs lists.",
+    "Give it the right to write what distlock keeps there.",
 )
 SCRATCH_BUSY = Advice(
     "scratch-lock-busy",
