@@ -35,9 +35,12 @@ asks_for_time = ("drill", "--jitter", "--watch", "-w", "--wait", "--timeout")
 
 @pytest.fixture(scope="module")
 def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """Whose shell says nothing of its own, whatever it is to run."""
+    """Where true is the only command there is, and the shell: what is drawn is run."""
     folder = tmp_path_factory.mktemp("typed")
-    return Lab(folder, f"local://{folder / 'locks'}", {"SHELL": shutil.which("true") or "true"})
+    true = folder / "commands" / "true"
+    true.parent.mkdir()
+    true.symlink_to(shutil.which("true") or "/bin/true")
+    return Lab(folder, f"local://{folder / 'locks'}", {"SHELL": str(true), "PATH": str(true.parent)})
 
 
 @settings(
