@@ -274,7 +274,7 @@ class PostgresBackend(Store):
             rows = self.ask(lambda: sql.statement("inspect", which=which, foreign=foreign), until)
             self.check_layout(rows[0][0])
             several = {row[1]: None for row in rows if row[1] and "t" in row[2:4] and group_size(row[13]) > 1}
-            names = ", ".join(f"decode('{each}', 'hex')" for each in several)
+            names = ", ".join(f"decode('{bytes.fromhex(each).hex()}', 'hex')" for each in several)
             holders = self.ask(lambda: step(names), until) if several else []
         except MissingTables:
             return []

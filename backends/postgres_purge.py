@@ -82,7 +82,7 @@ def _wanted(
             yield found
         if len(rows) < _PAGE:
             return
-        after = f"decode('{rows[-1][1]}', 'hex')"
+        after = _listed([rows[-1][1] or ""])
 
 
 def _name(hexadecimal: str) -> str:
@@ -90,4 +90,4 @@ def _name(hexadecimal: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"decode('{name}', 'hex')" for name in names)
+    return ", ".join(f"decode('{bytes.fromhex(name).hex()}', 'hex')" for name in names)

@@ -23,6 +23,8 @@ def window_of(options: Options) -> Window:
     interval, once, mark = options.get("min-interval"), options.get("once"), options.get("mark")
     if mark.value not in ("success", "start"):
         raise fault(mark, f"{mark.origin}: {quoted(str(mark.value))} is none of success, start")
+    if mark.value == "start" and mark.file is None and interval.value is None and once.value is None:
+        raise UsageError(f"{mark.origin} start says when a window closes: give --once KEY or --min-interval D as well")
     return Window(
         None if interval.value is None else _at_most_a_year(interval),
         None if once.value is None else _key(once),

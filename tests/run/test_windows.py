@@ -114,6 +114,7 @@ def test_in_a_configuration(lab: Lab) -> None:
         (["--min-interval", "400d"], "too long"),
         (["--once-keep", "-1"], "'-1'"),
         (["--mark", "end"], "'end'"),
+        (["--mark", "start"], "--once"),
         (["--max-run", "0"], "'0'"),
         (["--max-run", "x"], "'x'"),
         (["--min-hold", "x"], "'x'"),
