@@ -7,9 +7,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from contenders import environment, request
 from distlock.backends import open_backend
@@ -17,6 +16,7 @@ from distlock.backends.base import Backend, Grant, LeaseLost, Refused
 from distlock.clock import boottime
 
 from .engines import Engine
+from .histories import check_histories
 
 OWNERS = ("a", "b", "c")
 owners = st.sampled_from(OWNERS)
@@ -164,14 +164,4 @@ def machine(engine: Engine, url: str) -> Iterator[type[RuleBasedStateMachine]]:
 
 @pytest.mark.timeout(240)
 def test_any_history(machine: type[RuleBasedStateMachine]) -> None:
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=15,
-            stateful_step_count=25,
-            deadline=None,
-            phases=(Phase.generate,),  # the clock goes on: a history cannot be run a second time
-            database=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
-    )
+    check_histories(machine)

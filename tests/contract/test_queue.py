@@ -7,9 +7,8 @@ import signal
 import threading
 from contextlib import ExitStack, suppress
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from contenders import Contender, acquire, never, request, take, try_once
 from distlock.backends.base import Backend, Grant, Ticket
@@ -17,6 +16,7 @@ from distlock.clock import boottime
 from processes import wait_until
 
 from .engines import Engine
+from .histories import check_histories
 from .promises import assert_in_order, assert_tokens_grow
 
 
@@ -274,14 +274,4 @@ class _Model(RuleBasedStateMachine):
 
 def test_any_sequence_of_steps_does_as_the_model(backend: Backend) -> None:
     machine = type("Model", (_Model,), {"backend": backend, "names": []})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=15,
-            stateful_step_count=25,
-            deadline=None,
-            phases=(Phase.generate,),
-            database=None,
-            suppress_health_check=[HealthCheck.too_slow],
-        ),
-    )
+    check_histories(machine)
